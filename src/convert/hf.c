@@ -204,7 +204,9 @@ static int fill_plan(struct convert_job *j, struct err *e) {
     const char *type = json_str(hf_get(f, "model_type"), NULL);
     const char *arch = json_str(json_at(json_get(f->root, "architectures"), 0), NULL);
     if (has_architecture(f, "DFlashDraftModel") || has_architecture(f, "DFlash2DraftModel") ||
-        has_architecture(f, "DFlashLagunaForCausalLM") || has_architecture(f, "DFlashSpeculator")) {
+        has_architecture(f, "DFlashLagunaForCausalLM") || has_architecture(f, "DFlashSpeculator") ||
+        has_architecture(f, "DSparkDraftModel") || has_architecture(f, "Qwen3DSparkModel") ||
+        has_architecture(f, "Qwen3DSparkForCausalLM")) {
         j->arch = "dflash";
         return convert_draft(j, e);
     }
@@ -224,8 +226,8 @@ static int fill_plan(struct convert_job *j, struct err *e) {
         "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
         "qwen3, qwen3_moe, qwen2, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3, kimi_k2, "
         "llama, mistral, laguna, gpt_oss, gemma3 and gemma4 models and DFlashDraftModel, "
-        "DFlash2DraftModel, DFlashLagunaForCausalLM and LlamaForCausalLMEagle3 drafts can be "
-        "converted",
+        "DFlash2DraftModel, DFlashLagunaForCausalLM, Qwen3DSparkModel, DSparkDraftModel and "
+        "LlamaForCausalLMEagle3 drafts can be converted",
         f->path, type ? type : "", arch ? arch : "no architecture");
 }
 

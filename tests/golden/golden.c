@@ -143,7 +143,7 @@ static void read_folder(const struct json *config, const struct json *tensors, s
 }
 
 static int read_candidates(struct golden *g, const struct json *all, struct err *e) {
-    int rows = g->draft.block - 1;
+    int rows = (int)golden_rows_per_index(g);
     if (!all)
         return 0;
     g->top = (int)json_len(json_at(json_at(all, 0), 0));

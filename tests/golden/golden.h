@@ -44,12 +44,12 @@ struct golden {
     // kind; its draft has rows for each of them, of the token after it and after each on the way.
     int n_paths;
     int32_t *paths;
-    // target: [n_index][vocab] logits; draft: [n_index][block - 1][columns] log-probs; prediction
+    // target: [n_index][vocab] logits; draft: [n_index][guesses][columns] log-probs; prediction
     // block and EAGLE-3: [n_index][GOLDEN_MTP_ROWS][columns] log-probs of the token after each
     float *rows;
-    // DFlash2: the best tokens of each row, [n_index][block - 1][top], and the log-probabilities of
-    // each after each of the row before, [n_index][block - 1][top before][top]; before the first
-    // row there is only the anchor, whose line is repeated. top 0: another kind.
+    // DFlash2, DSpark: the best tokens of each row, [n_index][guesses][top], and the
+    // log-probabilities of each after each of the row before, [n_index][guesses][top before][top];
+    // before the first row there is only the anchor, whose line is repeated. top 0: another kind.
     int top;
     int32_t *candidates;
     const float *pairs; // behind rows

@@ -3,7 +3,7 @@
 // contexts below and above the window, for full, sliding and mixed layers, from the authors'
 // safetensors and from three GGUF dialects, which must agree to the bit; and the same marginals
 // when the draft's context grew by steps of many sizes, by a commit, or went back and on. Of
-// DFlash2 also what its selector makes of the best candidates.
+// DFlash2 and DSpark also what is added for the token before, of the best candidates.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ static const double TOLERANCE = 1e-4;
 
 struct bench {
     struct rig r;
-    int64_t per;  // values of one block: (B - 1) * tokens of the head
+    int64_t per;  // values of one block: guesses * tokens of the head
     float *first; // [n_index][per] logits from the safetensors
 };
 
@@ -30,7 +30,7 @@ static void check(int rc, const char *what, const struct err *e) {
 static void draft_block(struct bench *b, struct dflash *d, struct sequence *s, int32_t anchor,
                         float *logits) {
     struct err e = {0};
-    int64_t len = sequence_len(s), n = b->r.g.draft.block - 1;
+    int64_t len = sequence_len(s), n = golden_rows_per_index(&b->r.g);
     check(dflash_draft(d, &s, &anchor, 1, &e), "dflash_draft", &e);
     assert_int_equal(sequence_len(s), len);
     exec_ops(b->r.x)->download(b->r.x, logits, dflash_logits(d, 0, n),
@@ -44,7 +44,7 @@ static void compare(const struct bench *b, int i, const float *logits, const cha
     double worst = 0;
     float *row = malloc((size_t)v * sizeof *row);
     assert_non_null(row);
-    for (int k = 0; k < g->draft.block - 1; k++) {
+    for (int k = 0; k < golden_rows_per_index(g); k++) {
         memcpy(row, logits + k * v, (size_t)v * sizeof *row);
         golden_log_softmax(row, v);
         double e = golden_error(row, g->rows + i * b->per + k * v, v);
@@ -60,7 +60,7 @@ static void compare(const struct bench *b, int i, const float *logits, const cha
 // against the golden ones of context i. The draft has just been run.
 static void compare_pairs(struct bench *b, struct dflash *d, int i, const char *way) {
     const struct golden *g = &b->r.g;
-    int n = g->draft.block - 1, k = g->top;
+    int n = (int)golden_rows_per_index(g), k = g->top;
     int32_t *ids = calloc((size_t)(n * k), sizeof *ids);
     float *logp = calloc((size_t)(n * k), sizeof *logp), line[GOLDEN_MAX_TOP];
     float *pair = calloc((size_t)(n * k * k), sizeof *pair);
@@ -254,7 +254,7 @@ static void test_draft(void **state) {
     struct err e = {0};
     printf("%s\n", (const char *)*state);
     rig_init(&b.r, *state);
-    b.per = (b.r.g.draft.block - 1) * b.r.g.columns;
+    b.per = golden_rows_per_index(&b.r.g) * b.r.g.columns;
     b.first = malloc((size_t)(b.per * b.r.g.n_index) * sizeof *b.first);
     assert_non_null(b.first);
     struct dflash *d = load(&b, b.r.files.draft_hf, false);
@@ -301,6 +301,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_draft, "draft_spec_g4"),
         cmocka_unit_test_prestate(test_draft, "draft2_r2"),
         cmocka_unit_test_prestate(test_draft, "draft2_g4"),
+        cmocka_unit_test_prestate(test_draft, "dspark_q3"),
+        cmocka_unit_test_prestate(test_draft, "dspark_r2"),
+        cmocka_unit_test_prestate(test_draft, "dspark_g4"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,6 +60,7 @@ int main(void) {
         BOTH("ds2_groups"),    BOTH("g4_moe"),      BOTH("laguna_xs"),
         BOTH("draft2_r2"),     BOTH("draft2_g4"),   BOTH("domino_r2"),
         BOTH("domino_q3"),     BOTH("domino_g4"),   BOTH("mtp_r1_tied"),
+        BOTH("dspark_q3"),     BOTH("dspark_r2"),   BOTH("dspark_g4"),
         BOTH("mtp_r3_untied"), BOTH("mtp_r3moe"),   BOTH("mtp_r1moe"),
         BOTH("mtp_glm_norms"), BOTH("mtp_glm_air"), BOTH("mtp_ds3"),
         BOTH("laguna_m"),      BOTH("g3_small"),    BOTH("g3_large"),

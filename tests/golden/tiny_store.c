@@ -39,7 +39,8 @@ static struct recipe recipe_of(const struct tiny_seed *from, const char *name, i
     } else if (ends_with(name, "base_kernel")) {
         r.mean = 0.5;
         r.std = 0.3;
-    } else if (ends_with(name, "codebook")) {
+    } else if (ends_with(name, "codebook") || ends_with(name, "markov_w1.weight") ||
+               ends_with(name, "markov_w2.weight")) {
         r.std = 0.5;
     } else if (from->gemma && ends_with(name, "q_norm.weight")) {
         r.mean = 0.3;

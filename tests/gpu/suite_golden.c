@@ -267,7 +267,7 @@ static int target_ways(struct bench *b, bool brief, struct err *e) {
 // The marginals of the first block after each context.
 static int draft_contexts(struct bench *b, struct err *e) {
     const struct golden *g = &b->g;
-    int64_t v = g->columns, per = g->draft.block - 1;
+    int64_t v = g->columns, per = golden_rows_per_index(g);
     float *logits = malloc((size_t)(per * v) * sizeof *logits);
     int rc = logits ? 0 : err_set(e, ERR_MEMORY, "no memory for a block of logits");
     for (int i = 0; i < g->n_index && !rc; i++) {
@@ -387,63 +387,19 @@ static bool one_case(const char *level, const struct gpu_options *o, const char 
 
 // With `only`: the cases whose names begin so.
 void suite_golden(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
-    static const char *const names[] = {"r1_tied",
-                                        "r2_untied",
-                                        "r3_untied",
-                                        "r3_slow",
-                                        "r3_tied",
-                                        "draft_mixed2",
-                                        "draft_mixed4",
-                                        "draft_full",
-                                        "draft_noncausal",
-                                        "draft_causal",
-                                        "q3_untied",
-                                        "q3_tied",
-                                        "q3_yarn",
-                                        "draft_q3",
-                                        "l3_bands",
-                                        "l2_bias",
-                                        "q2_untied",
-                                        "g4_dense",
-                                        "g4_own",
-                                        "q3moe",
-                                        "r1moe",
-                                        "r3moe",
-                                        "draft_q3moe",
-                                        "draft_r3moe",
-                                        "glm_air",
-                                        "glm_norms",
-                                        "oss",
-                                        "laguna_xs",
-                                        "laguna_m",
-                                        "g4_moe",
-                                        "g3_small",
-                                        "g3_large",
-                                        "draft_l3",
-                                        "draft_oss",
-                                        "draft_laguna",
-                                        "draft_laguna_m",
-                                        "draft_g4",
-                                        "draft_spec_laguna",
-                                        "draft_spec_g4",
-                                        "draft2_r2",
-                                        "draft2_g4",
-                                        "ds2",
-                                        "ds2_groups",
-                                        "ds3",
-                                        "ds3_yarn",
-                                        "draft_ds3",
-                                        "mtp_r1_tied",
-                                        "mtp_r3_untied",
-                                        "mtp_r3moe",
-                                        "mtp_r1moe",
-                                        "mtp_glm_norms",
-                                        "mtp_glm_air",
-                                        "mtp_ds3",
-                                        "eagle3_q3",
-                                        "eagle3_l3",
-                                        "eagle3_r3",
-                                        "ds3_wide"};
+    static const char *const names[] = {
+        "r1_tied",        "r2_untied",    "r3_untied",         "r3_slow",         "r3_tied",
+        "draft_mixed2",   "draft_mixed4", "draft_full",        "draft_noncausal", "draft_causal",
+        "q3_untied",      "q3_tied",      "q3_yarn",           "draft_q3",        "l3_bands",
+        "l2_bias",        "q2_untied",    "g4_dense",          "g4_own",          "q3moe",
+        "r1moe",          "r3moe",        "draft_q3moe",       "draft_r3moe",     "glm_air",
+        "glm_norms",      "oss",          "laguna_xs",         "laguna_m",        "g4_moe",
+        "g3_small",       "g3_large",     "draft_l3",          "draft_oss",       "draft_laguna",
+        "draft_laguna_m", "draft_g4",     "draft_spec_laguna", "draft_spec_g4",   "draft2_r2",
+        "draft2_g4",      "dspark_q3",    "dspark_r2",         "dspark_g4",       "ds2",
+        "ds2_groups",     "ds3",          "ds3_yarn",          "draft_ds3",       "mtp_r1_tied",
+        "mtp_r3_untied",  "mtp_r3moe",    "mtp_r1moe",         "mtp_glm_norms",   "mtp_glm_air",
+        "mtp_ds3",        "eagle3_q3",    "eagle3_l3",         "eagle3_r3",       "ds3_wide"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         uint64_t hash = 0;
         if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)

@@ -96,6 +96,12 @@ static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t,
         d->skip = (int)rng_below(g, 2);
         d->shift = rng_below(g, 2);
     }
+    if (index % 3 == 0 && !d->own) {
+        d->dialect = TINY_UPSTREAM;
+        d->markov = true;
+        d->gated = index / 9 % 2;
+        d->anchor = index % 9 == 6 ? 0 : -1;
+    }
 }
 
 // The exec of backend i: on a CPU the last one has two threads, on a device that would choose

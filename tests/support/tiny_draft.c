@@ -50,7 +50,7 @@ static void draft_form_tensors(struct list *l, const struct tiny_shape *t,
     }
 }
 
-enum { CONV_GROUP = 16, SELECTOR_RANK = 24, SELECTOR_K = 8 };
+enum { CONV_GROUP = 16, SELECTOR_RANK = 24, SELECTOR_K = 16 };
 
 static void put_parts(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {
     put_u32(w, a, "conv_kernel_size", d->conv);
@@ -114,6 +114,23 @@ static void domino_tensors(struct list *l, const struct tiny_shape *t,
     vector(l, "dflash.domino.head.b2", t->vocab, 1, 0, 0.5f * some);
 }
 
+static void dspark_tensors(struct list *l, const struct tiny_shape *t,
+                           const struct tiny_draft_shape *d) {
+    const int64_t wide = t->dim + SELECTOR_RANK;
+    matrix(l, "markov_w1.weight", SELECTOR_RANK, t->vocab, 0.7f);
+    matrix(l, "markov_w2.weight", SELECTOR_RANK, t->vocab, d->neutral ? 0 : 0.7f);
+    if (d->gated) {
+        matrix(l, "markov_gate.weight", wide, SELECTOR_RANK, fan(wide, 1));
+        vector(l, "markov_gate.bias", SELECTOR_RANK, 1, 0, 0.5f);
+    }
+    matrix(l, "conf_proj.weight", wide, 1, fan(wide, 1));
+    vector(l, "conf_proj.bias", 1, 1, 0, 0.5f);
+    if (d->copies) {
+        matrix(l, "token_embd.weight", t->dim, t->vocab, 1);
+        matrix(l, "output.weight", t->dim, t->vocab, 1);
+    }
+}
+
 static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
 
 static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
@@ -151,6 +168,8 @@ static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
         put_parts(w, a, d);
     if (d->gru)
         put_domino(w, a, d);
+    if (d->anchor >= 0)
+        gguf_put_bool(w, "dflash.sample_from_anchor", d->anchor != 0);
 }
 
 static void draft_tensors(struct list *l, const struct tiny_shape *t,
@@ -200,6 +219,8 @@ int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *
             end_tensors(l, t);
         if (d->gru)
             domino_tensors(l, t, d);
+        if (d->markov)
+            dspark_tensors(l, t, d);
         rc = tiny_list_write(w, l, e);
     }
     free(l);

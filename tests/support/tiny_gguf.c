@@ -102,6 +102,7 @@ struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
                                      .n_taps = 2,
                                      .taps = {0, t->layers > 2 ? t->layers - 2 : 1},
                                      .causal = -1,
+                                     .anchor = -1,
                                      .type = TYPE_F32,
                                      .seed = 2};
 }

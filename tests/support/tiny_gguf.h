@@ -79,7 +79,7 @@ struct tiny_draft_shape {
     // contexts normed by layers, causal; all layers have the window. YaRN; biases and sinks.
     bool laguna, yarn, biased;
     // DFlash2 (upstream): taps of convolutions, 0: none, with a kernel for 16 channels and a
-    // selector of rank 24 over 8 candidates. neutral: kernels keep the row, codebooks are empty.
+    // selector of rank 24 over 16 candidates. neutral: kernels keep the row, codebooks are empty.
     int conv;
     bool neutral;
     bool own; // upstream: an embedding, and a head for half of the tokens
@@ -88,6 +88,10 @@ struct tiny_draft_shape {
     // neutral: corrections are empty.
     int gru, skip;
     bool shift;
+    // DSpark (upstream): a Markov head of rank 24 and a confidence head; gated: its gates are no
+    // ones; copies: tensors as of the target's embedding and head, with other values.
+    bool markov, gated, copies;
+    int anchor; // -1: no key; 0, 1: the key sample_from_anchor (upstream)
     uint32_t type;
     uint64_t seed;
 };

@@ -178,6 +178,56 @@ static void domino(void **state) {
     assert_true(p.gru_head == 32 && p.gru_skip == 0 && !p.from_anchor);
 }
 
+static const char deepspec[] =
+    "{\"architectures\":[\"Qwen3DSparkModel\"],\"hidden_size\":64,\"intermediate_size\":96,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":32,"
+    "\"vocab_size\":300,\"block_size\":7,\"mask_token_id\":2,\"target_layer_ids\":[1,0],"
+    "\"rms_norm_eps\":0.001%s%s}";
+
+// DSpark: all at the top, within dflash_config or dspark_config; whether the anchor's row guesses.
+static void dspark(void **state) {
+    static const struct {
+        const char *form, *nested, *top;
+        enum dflash_pairs pairs;
+        bool dspark, from_anchor;
+    } list[] = {
+        {plain, "", "", DFLASH_PAIRS_NONE, false, false},
+        {plain, "", ",\"sample_from_anchor\":true", DFLASH_PAIRS_NONE, false, true},
+        {deepspec, "", "", DFLASH_PAIRS_NONE, true, true},
+        {deepspec, ",\"markov_rank\":24", "", DFLASH_PAIRS_MARKOV, true, true},
+        {deepspec, ",\"markov_rank\":24", ",\"markov_head_type\":\"Gated\"", DFLASH_PAIRS_GATED,
+         true, true},
+        {deepspec, ",\"markov_rank\":24", ",\"sample_from_anchor\":false", DFLASH_PAIRS_MARKOV,
+         true, false},
+        {plain, ",\"markov_rank\":24,\"markov_head_type\":\"vanilla\"", "", DFLASH_PAIRS_MARKOV,
+         true, true},
+        {plain, "", ",\"dspark_config\":{\"markov_rank\":24}", DFLASH_PAIRS_MARKOV, true, true},
+        {plain, ",\"projector_type\":\"dspark\"", "", DFLASH_PAIRS_NONE, true, true},
+        {plain, ",\"projector_type\":\"dspark\"", ",\"dspark_bonus_anchor\":true",
+         DFLASH_PAIRS_NONE, true, false},
+        {plain, ",\"dspark_bonus_anchor\":true", ",\"sample_from_anchor\":true", DFLASH_PAIRS_NONE,
+         false, true},
+        {plain,
+         ",\"conv_kernel_size\":2,\"conv_group_size\":16,\"selector_rank\":24,"
+         "\"selector_top_k\":8",
+         ",\"sample_from_anchor\":true", DFLASH_PAIRS_SELECTOR, false, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct dflash_params p;
+        struct err e = {0};
+        int causal;
+        if (read_config(&p, &causal, list[i].form, list[i].nested, list[i].top, &e))
+            fail_msg("case %zu: %s", i, e.text);
+        if (p.pairs != list[i].pairs || p.dspark != list[i].dspark ||
+            p.from_anchor != list[i].from_anchor)
+            fail_msg("case %zu: %d, %d, %d", i, p.pairs, p.dspark, p.from_anchor);
+        assert_int_equal(p.selector_rank, p.pairs ? 24 : 0);
+        if (list[i].form == deepspec)
+            assert_true(p.block_size == 7 && p.mask_id == 2 && p.taps[0] == 1 && p.eps == 0.001f);
+    }
+}
+
 static void refused(void **state) {
     static const struct {
         const char *nested, *top, *word;
@@ -198,10 +248,14 @@ static void refused(void **state) {
         {",\"input_embedding_scale\":0", "", "input_embedding_scale", ERR_FORMAT},
         {"", ",\"output_multiplier\":\"x\"", "output_multiplier", ERR_FORMAT},
         {"", ",\"final_logit_softcapping\":-1", "final_logit_softcapping", ERR_FORMAT},
-        {"", ",\"markov_rank\":256", "markov_rank", ERR_UNSUPPORTED},
-        {"", ",\"sample_from_anchor\":true", "sample_from_anchor", ERR_UNSUPPORTED},
         {"", ",\"draft_vocab_size\":\"x\"", "draft_vocab_size", ERR_FORMAT},
         {"", ",\"speculators_model_type\":\"dspark\"", "dspark", ERR_UNSUPPORTED},
+        {"", ",\"markov_rank\":4097", "markov_rank", ERR_FORMAT},
+        {"", ",\"markov_rank\":256,\"markov_head_type\":\"rnn\"", "markov_head_type is rnn",
+         ERR_UNSUPPORTED},
+        {",\"markov_rank\":256,\"markov_head_type\":\"fir\"", "", "fir", ERR_UNSUPPORTED},
+        {"", ",\"sample_from_anchor\":1", "sample_from_anchor", ERR_FORMAT},
+        {",\"dspark_bonus_anchor\":\"no\"", "", "dspark_bonus_anchor", ERR_FORMAT},
         {"", ",\"hidden_act\":\"gelu\"", "gelu", ERR_UNSUPPORTED},
         {"", ",\"is_neox_style\":false", "is_neox_style", ERR_UNSUPPORTED},
         {"", ",\"partial_rotary_factor\":1.5", "partial_rotary_factor", ERR_FORMAT},
@@ -231,8 +285,8 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(windows),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published),   cmocka_unit_test(windows),
                                        cmocka_unit_test(speculators), cmocka_unit_test(domino),
-                                       cmocka_unit_test(refused)};
+                                       cmocka_unit_test(dspark),      cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static struct drafter *make(const struct fixture *f, enum draft_kind kind,
     struct drafter *d = NULL;
     c.model = f->model;
     c.draft = f->draft;
-    c.max_k = 8;
+    c.max_k = c.max_k ? c.max_k : 8;
     assert_int_equal(drafter_create(&d, kind, &c, NULL), 0);
     return d;
 }
@@ -134,7 +134,7 @@ static void test_dflash(void **state) {
 }
 
 // Guesses of a whole block and of a short one, without noise and with it.
-enum { WAYS = 4, SHORT = 3, K = 8, ROWS = BLOCK - 1 };
+enum { WAYS = 4, SHORT = 3, K = 16, ROWS = BLOCK - 1 };
 struct guesses {
     int depth[WAYS];
     int32_t ids[WAYS][ROWS][K];
@@ -147,7 +147,8 @@ static void guess_all_ways(struct guesses *g, const struct tiny_draft_shape *d, 
     struct sample_row noise[ROWS];
     memset(g, 0, sizeof *g);
     assert_int_equal(fixture_open(&f, d), 0);
-    struct drafter *drafter = make(&f, DRAFT_MODEL, NULL);
+    const struct draft_config c = {.max_k = K};
+    struct drafter *drafter = make(&f, DRAFT_MODEL, &c);
     for (int i = 0; i < ROWS; i++)
         noise[i] = (struct sample_row){.pos = LEN + 1 + i, .seed = 7, .temperature = 0.7f};
     for (int w = 0; w < WAYS; w++) {
@@ -159,12 +160,12 @@ static void guess_all_ways(struct guesses *g, const struct tiny_draft_shape *d, 
                                   .noise = w / 2 ? noise : NULL};
         struct proposal p = {0}, *all = &p;
         assert_int_equal(drafter_propose(drafter, &r, 1, &all, NULL), 0);
-        assert_int_equal(p.k, d->conv ? K : k);
+        assert_int_equal(p.k, d->conv || d->markov ? K : k);
         size_t cells = (size_t)(p.depth * p.k), pairs = (size_t)((p.depth - 1) * p.k * p.k);
         g->depth[w] = p.depth;
         memcpy(g->ids[w], p.ids, cells * sizeof *p.ids);
         memcpy(g->logp[w], p.logp, cells * sizeof *p.logp);
-        assert_true(!p.pair == !d->conv);
+        assert_true(!p.pair == !(d->conv || d->markov));
         if (p.pair)
             memcpy(g->pair[w], p.pair, pairs * sizeof *p.pair);
     }
@@ -172,19 +173,23 @@ static void guess_all_ways(struct guesses *g, const struct tiny_draft_shape *d, 
     fixture_close(&f);
 }
 
-// Convolutions that keep the row and empty codebooks leave DFlash: the same candidates and, after
-// whatever token, the same numbers, to the bit.
-static void test_neutral_parts(void **state) {
-    (void)state;
-    const struct tiny_shape t = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&t);
+// Drafts of DSpark guess from the anchor's row on, so that a block of one row less has as many.
+static struct tiny_draft_shape dspark_shape(const struct tiny_shape *t, bool gated) {
+    struct tiny_draft_shape d = tiny_draft_default(t);
+    d.dialect = TINY_UPSTREAM;
+    d.block = BLOCK - 1;
+    d.markov = true;
+    d.gated = gated;
+    return d;
+}
+
+// The same candidates and, after whatever token, the same numbers, to the bit.
+static void check_neutral(const struct tiny_draft_shape *without,
+                          const struct tiny_draft_shape *with) {
     struct guesses *plain = malloc(sizeof *plain), *parts = malloc(sizeof *parts);
     assert_true(plain && parts);
-    d.dialect = TINY_UPSTREAM;
-    guess_all_ways(plain, &d, K);
-    d.conv = 3;
-    d.neutral = true;
-    guess_all_ways(parts, &d, K);
+    guess_all_ways(plain, without, K);
+    guess_all_ways(parts, with, K);
     assert_memory_equal(plain->depth, parts->depth, sizeof plain->depth);
     assert_memory_equal(plain->ids, parts->ids, sizeof plain->ids);
     assert_memory_equal(plain->logp, parts->logp, sizeof plain->logp);
@@ -195,6 +200,30 @@ static void test_neutral_parts(void **state) {
                                     sizeof parts->pair[w][i - 1][q]);
     free(plain);
     free(parts);
+}
+
+// Convolutions that keep the row and empty codebooks leave DFlash, and so does an empty Markov
+// head.
+static void test_neutral_parts(void **state) {
+    (void)state;
+    const struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t), with;
+    d.dialect = TINY_UPSTREAM;
+    with = d;
+    with.conv = 3;
+    with.neutral = true;
+    check_neutral(&d, &with);
+    for (int gated = 0; gated < 2; gated++) {
+        with = dspark_shape(&t, gated);
+        with.neutral = true;
+        d.block = with.block;
+        d.anchor = 1;
+        check_neutral(&d, &with);
+        d.block = with.block = BLOCK;
+        d.anchor = -1;
+        with.anchor = 0;
+        check_neutral(&d, &with);
+    }
 }
 
 static double mass(const float *logp) {
@@ -213,24 +242,53 @@ static int moved(const float *line, const float *alone) {
     return n;
 }
 
-// A selector moves what candidates are worth among them, and offers as many as it was trained with
-// where one was asked for.
-static void test_selector(void **state) {
-    (void)state;
-    const struct tiny_shape t = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&t);
+static void check_selector(const struct tiny_draft_shape *d) {
     struct guesses *g = malloc(sizeof *g);
     assert_non_null(g);
-    d.dialect = TINY_UPSTREAM;
-    d.conv = 2;
-    guess_all_ways(g, &d, 1);
+    guess_all_ways(g, d, 1);
     for (int w = 0; w < WAYS; w++) {
         int n = 0;
-        assert_int_equal(g->depth[w], w % 2 ? SHORT : BLOCK - 1);
+        assert_int_equal(g->depth[w], w % 2 ? SHORT : ROWS);
         for (int i = 0; i < (g->depth[w] - 1) * K; i++)
             n += moved(g->pair[w][i / K][i % K], g->logp[w][i / K + 1]);
         assert_true(n > K * K);
     }
+    free(g);
+}
+
+// A selector and a Markov head move what candidates are worth among them, and offer as many as one
+// was trained with where one was asked for.
+static void test_selector(void **state) {
+    (void)state;
+    const struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    d.dialect = TINY_UPSTREAM;
+    d.conv = 2;
+    check_selector(&d);
+    for (int gated = 0; gated < 2; gated++) {
+        d = dspark_shape(&t, gated);
+        check_selector(&d);
+    }
+}
+
+// Copies of the target's embedding and head are not read: other values change nothing.
+static void test_copies(void **state) {
+    (void)state;
+    const struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = dspark_shape(&t, false);
+    struct draft_plan plan[2];
+    struct guesses *g = calloc(2, sizeof *g);
+    assert_non_null(g);
+    for (int i = 0; i < 2; i++) {
+        struct fixture f = {0};
+        d.copies = i;
+        guess_all_ways(&g[i], &d, K);
+        assert_int_equal(fixture_open(&f, &d), 0);
+        dflash_plan_of(draft_dflash(f.draft), &plan[i]);
+        fixture_close(&f);
+    }
+    assert_memory_equal(&g[0], &g[1], sizeof *g);
+    assert_int_equal(plan[0].weights, plan[1].weights);
     free(g);
 }
 
@@ -513,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_members),
         cmocka_unit_test(test_too_many),       cmocka_unit_test(test_oracle_with_draft),
         cmocka_unit_test(test_neutral_parts),  cmocka_unit_test(test_selector),
+        cmocka_unit_test(test_copies),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

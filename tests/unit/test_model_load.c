@@ -173,9 +173,11 @@ static const struct bad drafts[] = {
     {ERR_UNSUPPORTED,
      "value_scale",
      {.key = "dflash.attention.value_scale", .kind = GGUF_F32, .number = 0.5}},
-    {ERR_UNSUPPORTED,
+    {0, "", {.key = "dflash.sample_from_anchor", .kind = GGUF_BOOL, .value = 1}},
+    {0, "", {.key = "dflash.has_confidence_head", .kind = GGUF_BOOL, .value = 1}},
+    {ERR_FORMAT,
      "sample_from_anchor",
-     {.key = "dflash.sample_from_anchor", .kind = GGUF_BOOL, .value = 1}},
+     {.key = "dflash.sample_from_anchor", .kind = GGUF_STRING, .text = "yes"}},
     {ERR_UNSUPPORTED,
      "decoder_arch",
      {.key = "dflash.decoder_arch", .kind = GGUF_STRING, .text = "lagoon"}},
@@ -252,6 +254,36 @@ static const struct bad drafts_own[] = {
     {ERR_MISMATCH, "token_embd.weight", {.tensor = "token_embd.weight", .rows = 200}},
 };
 
+// The same of a draft with a gated Markov head of rank 24.
+static const struct bad dsparks[] = {
+    {0, "", {0}},
+    {0, "", {.key = "dflash.sample_from_anchor", .kind = GGUF_BOOL, .value = 0}},
+    {0, "", {.key = "dflash.markov_head_type", .kind = GGUF_STRING, .text = "Gated"}},
+    {ERR_UNSUPPORTED,
+     "dflash.markov_head_type is rnn",
+     {.key = "dflash.markov_head_type", .kind = GGUF_STRING, .text = "rnn"}},
+    {ERR_UNSUPPORTED,
+     "dflash.markov_head_type is fir",
+     {.key = "dflash.markov_head_type", .kind = GGUF_STRING, .text = "fir"}},
+    {ERR_UNSUPPORTED,
+     "markov_gate", // not read of a vanilla one
+     {.key = "dflash.markov_head_type", .kind = GGUF_STRING, .text = "vanilla"}},
+    {ERR_FORMAT, "markov_head_type", {.key = "dflash.markov_head_type", .kind = GGUF_U32}},
+    {ERR_UNSUPPORTED, "markov_w2", {.tensor = "markov_w1.weight"}},
+    {ERR_MISMATCH,
+     "a Markov head of rank 24 but no tensor markov_w2.weight",
+     {.tensor = "markov_w2.weight"}},
+    {ERR_MISMATCH,
+     "markov_w1.weight is [24, 200] but [24, 300]",
+     {.tensor = "markov_w1.weight", .rows = 200}},
+    {ERR_MISMATCH, "markov_gate.weight", {.tensor = "markov_gate.weight", .rows = 20}},
+    {ERR_MISMATCH, "markov_gate.bias", {.tensor = "markov_gate.bias"}},
+    {0, "", {.tensor = "conf_proj.bias"}},
+    {ERR_MISMATCH,
+     "output.weight is [64, 200] but the target's is [64, 300]",
+     {.tensor = "output.weight", .rows = 200}},
+};
+
 static void refuse_drafts(struct tiny_draft_shape d, const struct bad *list, size_t n) {
     const struct tiny_shape shape = tiny_shape_default();
     struct tiny_rig r;
@@ -289,6 +321,9 @@ static void test_drafts(void **state) {
     d.conv = 0;
     d.own = true;
     refuse_drafts(d, drafts_own, sizeof drafts_own / sizeof *drafts_own);
+    d.own = false;
+    d.markov = d.gated = d.copies = true;
+    refuse_drafts(d, dsparks, sizeof dsparks / sizeof *dsparks);
 }
 
 // Loads the good upstream draft with one edit and returns what was made of it.

@@ -205,6 +205,24 @@ DRAFTS |= {
         "cap": 2, "causal": False, "conv": 3, "group": 32, "rank": 64, "top": 16}, [40]),
 }
 
+# DSpark: as DeepSpec writes them, with YaRN and an epsilon of its own; gated, as SpecForge writes
+# them; the anchor's row no guess, capped logits.
+DRAFTS |= {
+    "dspark_q3": ("q3_untied", DRAFT | {
+        "layers": 2, "windows": [0, 0], "taps": [1, 4], "block": 7, "seed": 217, "rope": 1000000,
+        "yarn": 32, "trained": 64, "truncate": True, "eps": 1e-3, "causal": None, "markov": "vanilla",
+        "rank": 32, "top": 16, "confidence": "markov", "spelling": "deepspec",
+        "from_anchor": True}, [16, 40]),
+    "dspark_r2": ("r2_untied", DRAFT | {
+        "layers": 2, "windows": [0, 0], "taps": [1, 5], "block": 8, "seed": 218, "causal": None,
+        "markov": "gated", "rank": 64, "top": 16, "confidence": "hidden", "spelling": "specforge",
+        "from_anchor": True}, [16, 40]),
+    "dspark_g4": ("g4_dense", DRAFT | {
+        "layers": 2, "windows": [0, 0], "taps": [1, 4], "block": 6, "seed": 219, "rope": 1000000,
+        "cap": 2, "causal": None, "markov": "vanilla", "rank": 64, "top": 16, "confidence": "markov",
+        "spelling": "specforge", "from_anchor": False}, [40]),
+}
+
 
 def probes(shapes, weight):
     """[name, innermost dim, index, float bits] of the first and last value of every 7th tensor."""
@@ -267,7 +285,7 @@ def main():
             anchors.append(int(top.indices[0]))
             features = oracle.taps(streams, d, n)
             found = oracle.draft_log_probs(model, TARGETS[base], d, features, anchors[-1])
-            if d.get("conv"):
+            if d.get("top"):
                 same = oracle.check_identity(model, TARGETS[base], d, features, anchors[-1])
                 assert same < 1e-12, (name, same)
                 found, ids_k, pairs_k = found

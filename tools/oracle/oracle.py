@@ -7,6 +7,7 @@ Draft: the DFlash block forward written here from its description (arXiv 2602.06
 checkpoints' conventions), in fp64, without a cache: every context row is computed anew. It shares
 no code with the engine and none with other implementations.
 """
+import functools
 import math
 
 import numpy as np
@@ -191,13 +192,15 @@ def visible(q_pos, k_pos, window, causal):
 
 
 def draft_weights(t, d):
-    """In fp64, with queries, keys and values apart."""
+    """In fp64, with queries, keys and values apart; DSpark's embedding and head are not used."""
     w = {n: torch.from_numpy(v).double() for n, v in tiny_model.draft_weights(t, d).items()
          if n != "d2t"}
     q, kv = d["heads"] * d["head_dim"], d["kv_heads"] * d["head_dim"]
     for n in [n for n in w if n.endswith("qkv_proj.weight")]:
         for part, v in zip("qkv", w.pop(n).split([q, kv, kv])):
             w[n.replace("qkv_proj", part + "_proj")] = v
+    if d.get("markov"):
+        del w["embed_tokens.weight"], w["lm_head.weight"]
     return w
 
 
@@ -207,7 +210,7 @@ def draft_context(w, d, features):
     if d.get("kind") == "laguna":
         f = torch.cat([rms(x, w[f"aux_hidden_norms.{i}.weight"])
                        for i, x in enumerate(f.chunk(len(d["taps"]), -1))], -1)
-    return rms(f @ w["fc.weight"].T, w["hidden_norm.weight"])
+    return rms(f @ w["fc.weight"].T, w["hidden_norm.weight"], d.get("eps", 1e-6))
 
 
 def attention_weights(score, sink):
@@ -240,20 +243,37 @@ class Convolution:
 
 
 def draft_pairs(w, d, hidden, logits, anchor):
-    """DFlash2's selector: the `top` best tokens of each row [B-1][top] and the log-probabilities of
-    each of them after each of the row before, [B-1][top before][top]; before the first row there is
-    only the anchor, whose line is repeated."""
+    """DFlash2's selector or DSpark's Markov head: the `top` best tokens of each row [rows][top] and
+    the log-probabilities of each of them after each of the row before, [rows][top before][top];
+    before the first row there is only the anchor, whose line is repeated."""
     unary, ids = logits.topk(d["top"], -1)
-    gate = hidden @ w["candidate_selector.hidden_projection.weight"].T
     before = torch.cat([torch.full((1, d["top"]), anchor), ids[:-1]])
+    if d.get("markov"):
+        bias = markov_bias(w, d, hidden[:, None].expand(-1, d["top"], -1), before)
+        score = unary[:, None] + bias.gather(-1, ids[:, None].expand(-1, d["top"], -1))
+        return ids, score.log_softmax(-1)
+    gate = hidden @ w["candidate_selector.hidden_projection.weight"].T
     pred = w["candidate_selector.predecessor_codebook"][before] * gate[:, None]
     succ = w["candidate_selector.successor_codebook"][ids]
     score = unary[:, None] + torch.einsum("ipr,icr->ipc", pred, succ)
     return ids, score.log_softmax(-1)
 
 
+def markov_bias(w, d, hidden, before):
+    """What a Markov head adds to the logits of all tokens, [..., V], after tokens `before` [...] at
+    rows whose normed hidden states are `hidden` [..., D]."""
+    linear, p = torch.nn.functional.linear, "markov_head."
+    latent = torch.nn.functional.embedding(before, w[p + "markov_w1.weight"])
+    if d["markov"] == "gated":
+        gate = linear(torch.cat([hidden, latent], -1), w[p + "gate_proj.weight"],
+                      w[p + "gate_proj.bias"])
+        latent = gate.sigmoid() * latent
+    return linear(latent, w[p + "markov_w2.weight"])
+
+
 def draft_hidden(model, t, d, features, anchor, w):
     """What the rows of the first block after features [nT*D per token] are before the head."""
+    norm = functools.partial(rms, eps=d.get("eps", 1e-6))
     s, block, hd, laguna = features.shape[0], d["block"], d["head_dim"], d.get("kind") == "laguna"
     ctx = draft_context(w, d, features)
     ids = torch.tensor([anchor] + [d["mask"]] * (block - 1))
@@ -263,10 +283,10 @@ def draft_hidden(model, t, d, features, anchor, w):
     group = d["heads"] // d["kv_heads"]
     for i, window in enumerate(d["windows"]):
         p = f"layers.{i}."
-        n = rms(x, w[p + "input_layernorm.weight"])
+        n = norm(x, w[p + "input_layernorm.weight"])
         conv = Convolution(w, d, p + "attention_conv", n)
         n = conv.run(n, 0)
-        own = rms(ctx, w[p + "input_layernorm.weight"]) if laguna else ctx
+        own = norm(ctx, w[p + "input_layernorm.weight"]) if laguna else ctx
         both = torch.cat([own, n])
 
         def project(y, name, p=p):
@@ -275,8 +295,8 @@ def draft_hidden(model, t, d, features, anchor, w):
         q = project(n, "q").view(block, -1, hd)
         k = project(both, "k").view(s + block, -1, hd)
         v = project(both, "v").view(s + block, -1, hd)
-        q = rope(rms(q, w[p + "self_attn.q_norm.weight"]), q_pos, d)
-        k = rope(rms(k, w[p + "self_attn.k_norm.weight"]), k_pos, d)
+        q = rope(norm(q, w[p + "self_attn.q_norm.weight"]), q_pos, d)
+        k = rope(norm(k, w[p + "self_attn.k_norm.weight"]), k_pos, d)
         k, v = (y.repeat_interleave(group, dim=1) for y in (k, v))
         score = torch.einsum("qhd,khd->hqk", q, k) / hd ** 0.5
         score = score.masked_fill(~visible(q_pos, k_pos, window, causality(d))[None], -torch.inf)
@@ -286,18 +306,18 @@ def draft_hidden(model, t, d, features, anchor, w):
             gates = torch.nn.functional.softplus(n @ w[p + "self_attn.g_proj.weight"].T)
             a = a * gates.view(block, d["heads"], -1)
         x = x + conv.run(project(a.reshape(block, -1), "o"), 1)
-        m = rms(x, w[p + "post_attention_layernorm.weight"])
+        m = norm(x, w[p + "post_attention_layernorm.weight"])
         conv = Convolution(w, d, p + "mlp_conv", m)
         m = conv.run(m, 0)
         gate, up = m @ w[p + "mlp.gate_proj.weight"].T, m @ w[p + "mlp.up_proj.weight"].T
         down = (torch.nn.functional.silu(gate) * up) @ w[p + "mlp.down_proj.weight"].T
         x = x + conv.run(down, 1)
-    return rms(x, w["norm.weight"])
+    return norm(x, w["norm.weight"])
 
 
 def draft_log_probs(model, t, d, features, anchor, w=None):
-    """Rows 1..B-1 of the first block after features [nT*D per token], log-softmax over the tokens of
-    the head; of DFlash2 these and draft_pairs(). Where the draft has an embedding or a head of its
+    """Rows 1..B-1 (from_anchor: 0..B-1) of the first block after features [nT*D per token], log-softmax over the tokens of
+    the head; of DFlash2 and DSpark these and draft_pairs(). Where the draft has an embedding or a head of its
     own the target's are not used; the target's factor and cap are none of speculators'."""
     w = w or draft_weights(t, d)
     hidden = draft_hidden(model, t, d, features, anchor, w)
@@ -305,10 +325,11 @@ def draft_log_probs(model, t, d, features, anchor, w=None):
     logits = hidden @ head.T * d.get("scale", 1.0)
     if d.get("cap"):
         logits = d["cap"] * torch.tanh(logits / d["cap"])
-    rows = logits[1:].log_softmax(-1)
-    if not d.get("conv"):
+    first = 0 if d.get("from_anchor") else 1
+    rows = logits[first:].log_softmax(-1)
+    if not d.get("top"):
         return rows
-    return rows, *draft_pairs(w, d, hidden[1:], logits[1:], anchor)
+    return rows, *draft_pairs(w, d, hidden[first:], logits[first:], anchor)
 
 
 def causality(d):
@@ -348,13 +369,16 @@ def check_transcription(model, t, d, ids):
     """Without context, sinks, cap and convolutions, and causal, the draft is an ordinary body: relative
     difference."""
     d = d | {"windows": [0] * d["layers"], "causal": True, "block": len(ids), "sinks": False,
-             "cap": 0, "scale": 1.0, "conv": 0, "bidirectional": False}
+             "cap": 0, "scale": 1.0, "conv": 0, "top": 0, "from_anchor": False, "eps": 1e-6,
+             "bidirectional": False}
     body, w = body_of(t, d, len(ids)).float().eval(), draft_weights(t, d)
-    own = ("fc.", "hidden_norm.", "aux_hidden_norms.", "lm_head.")
+    own = ("fc.", "hidden_norm.", "aux_hidden_norms.", "lm_head.", "markov_head.",
+           "confidence_head.")
     scale = 1.0 if d.get("kind") == "speculators" else target_scale(t)
     state = {"model.embed_tokens.weight": model.model.embed_tokens.weight * scale,
              "lm_head.weight": w.get("lm_head.weight", model.lm_head.weight).float()}
     state |= {"model." + n: v.float() for n, v in w.items() if not n.startswith(own)}
+
     body.lm_head = torch.nn.Linear(t["hidden"], d.get("head", t["vocab"]), bias=False)
     body.load_state_dict(state)
     masked = [ids[0]] + [d["mask"]] * (len(ids) - 1)
@@ -364,18 +388,19 @@ def check_transcription(model, t, d, ids):
 
 
 def check_identity(model, t, d, features, anchor):
-    """DFlash2 with kernels that keep the row and with empty codebooks is DFlash, and what it says of a
-    token does not depend on the one before: relative difference of both."""
+    """DFlash2 with kernels that keep the row and with empty codebooks is DFlash, and so is DSpark with
+    an empty Markov head; what they say of a token does not depend on the one before: relative
+    difference of both."""
     w = draft_weights(t, d)
     for n in w:
         if n.endswith("base_kernel"):
             w[n] = torch.zeros_like(w[n])
             w[n][:, 0] = 1
-        elif "kernel_projection" in n or n.endswith("successor_codebook"):
+        elif "kernel_projection" in n or n.endswith(("successor_codebook", "markov_w2.weight")):
             w[n] = torch.zeros_like(w[n])
     rows, ids, pairs = draft_log_probs(model, t, d, features, anchor, w)
     alone = rows.gather(1, ids).log_softmax(-1)[:, None].expand_as(pairs)
-    want = draft_log_probs(model, t, d | {"conv": 0}, features, anchor, w)
+    want = draft_log_probs(model, t, d | {"conv": 0, "top": 0}, features, anchor, w)
     return relative_error(rows, want) + relative_error(pairs, alone)
 
 

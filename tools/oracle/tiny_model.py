@@ -52,7 +52,7 @@ def recipe(name, shape, plain_norms, dt_mean, gemma=False):
         return None
     if name.endswith("base_kernel"):
         return 0.5, 0.3
-    if name.endswith("codebook"):
+    if name.endswith(("codebook", "markov_w1.weight", "markov_w2.weight")):
         return 0.0, 0.5
     if name.endswith("dt_bias"):
         return dt_mean, 1.0
@@ -645,12 +645,26 @@ def draft_tensors(t, d):
                 ("prefix_gru.weight_hh_l0", (3 * d["gru"], d["gru"])),
                 ("embed_proj.0.weight", (d["emb"], h + d["gru"])),
                 ("embed_proj.2.weight", (t["vocab"], d["emb"]))]
-    return out
+    return out + (dspark_tensors(t, d) if d.get("markov") else [])
+
+
+def dspark_tensors(t, d):
+    """What is not read is there as well: embedding and head, which are no copies of the target's
+    here, and a confidence head."""
+    h, p = t["hidden"], "markov_head."
+    out = [(p + "markov_w1.weight", (t["vocab"], d["rank"])),
+           (p + "markov_w2.weight", (t["vocab"], d["rank"]))]
+    if d["markov"] == "gated":
+        out += [(p + "gate_proj.weight", (d["rank"], h + d["rank"])),
+                (p + "gate_proj.bias", (d["rank"],))]
+    wide = h + d["rank"] if d["confidence"] == "markov" else h
+    out += [("confidence_head.proj.weight", (1, wide)), ("confidence_head.proj.bias", (1,))]
+    return out + [("embed_tokens.weight", (t["vocab"], h)), ("lm_head.weight", (t["vocab"], h))]
 
 
 def is_listed_draft(d):
     """As is_listed: drafts that have what the first ones lack."""
-    return any(k in d for k in ("kind", "bias", "yarn", "cap", "conv", "head", "gru"))
+    return any(k in d for k in ("kind", "bias", "yarn", "cap", "conv", "head", "gru", "markov"))
 
 
 def draft_config(t, d):
@@ -659,7 +673,7 @@ def draft_config(t, d):
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": t["hidden"],
         "intermediate_size": d["ffn"], "num_hidden_layers": d["layers"],
         "num_attention_heads": d["heads"], "num_key_value_heads": d["kv_heads"],
-        "head_dim": d["head_dim"], "rms_norm_eps": 1e-6, "vocab_size": t["vocab"],
+        "head_dim": d["head_dim"], "rms_norm_eps": d.get("eps", 1e-6), "vocab_size": t["vocab"],
         "max_position_embeddings": 4096, "rope_theta": d.get("rope", 1e7),
         "num_target_layers": t["layers"],
         "block_size": d["block"], "attention_bias": bool(d.get("bias")), "hidden_act": "silu",
@@ -693,6 +707,8 @@ def draft_config(t, d):
         del c["rope_theta"]
     elif d["causal"] is not None:
         c["is_causal"] = d["causal"]
+    if d.get("markov"):
+        put_dspark(c, own, d)
     return speculators_config(t, d, c) if d.get("kind") == "speculators" else c
 
 
@@ -712,6 +728,21 @@ def speculators_config(t, d, c):
 def draft_offsets(d):
     """d2t of every other token, counted from 1: how much each is above the number of its row."""
     return np.arange(d["head"], dtype=np.int64) + 1
+
+
+def put_dspark(c, own, d):
+    """DeepSpec has all settings at the top, SpecForge within dflash_config."""
+    head = {"markov_rank": d["rank"], "markov_head_type": d["markov"],
+            "enable_confidence_head": True,
+            "confidence_head_with_markov": d["confidence"] == "markov"}
+    if d["spelling"] == "deepspec":
+        c |= {"architectures": ["Qwen3DSparkModel"], "num_anchors": 512} | head | own
+        del c["dflash_config"]
+    else:
+        c["architectures"] = ["DSparkDraftModel"]
+        own |= {"projector_type": "dspark", "attention_mode": "gqa"} | head
+    if not d["from_anchor"]:
+        c["sample_from_anchor"] = False
 
 
 def draft_weights(t, d):

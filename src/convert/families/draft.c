@@ -338,11 +338,6 @@ struct draft {
     int64_t window; // 0: no sliding layer
 };
 
-// A member of dflash_config, else of the top level.
-static const char *config_key(const struct hf_file *f, const char *in_config, const char *top) {
-    return hf_get(f, in_config) ? in_config : top;
-}
-
 // Marks of relatives whose forward pass differs from the plain draft's.
 static int check_draft(const struct convert_job *j, struct err *e) {
     static const char *const marks[] = {
@@ -353,7 +348,7 @@ static int check_draft(const struct convert_job *j, struct err *e) {
     };
     const struct hf_file *f = &j->config;
     const size_t n = sizeof marks / sizeof *marks - (is_dflash2(j) ? 2 : 0);
-    for (size_t i = 0; i < n; i++) // a factor of 1 changes nothing
+    for (size_t i = convert_is_dspark(j); i < n; i++) // a factor of 1 changes nothing
         if (json_num(hf_get(f, marks[i]), 0) != 1 && hf_get(f, marks[i]))
             return err_set(e, ERR_UNSUPPORTED,
                            "%s has '%s', which only other kinds of draft have: "
@@ -382,13 +377,14 @@ static int read_draft_sizes(struct convert_job *j, struct draft *d, struct err *
                      "%s has %" PRId64 " layers, more than the %d that a draft may have: get the "
                      "file again",
                      f->path, j->layers, MAX_LAYERS);
+    char block[64], mask[64], depth[64];
     const struct hf_number rows[] = {
         {"max_position_embeddings", 1, INT32_MAX, -1, &d->context, NULL},
-        {config_key(f, "dflash_config.block_size", "block_size"), 2, 4096, -1, &d->block, NULL},
-        {config_key(f, "dflash_config.mask_token_id", "mask_token_id"), 0, j->dim[DIM_V] - 1, -1,
+        {convert_draft_key(f, "block_size", block, sizeof block), 2, 4096, -1, &d->block, NULL},
+        {convert_draft_key(f, "mask_token_id", mask, sizeof mask), 0, j->dim[DIM_V] - 1, -1,
          &d->mask, NULL},
-        {config_key(f, "dflash_config.num_target_layers", "num_target_layers"),
-         is_speculators(j) ? -1 : 1, 4096, -1, &d->depth, NULL},
+        {convert_draft_key(f, "num_target_layers", depth, sizeof depth), is_speculators(j) ? -1 : 1,
+         4096, -1, &d->depth, NULL},
     };
     if (!rc)
         rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
@@ -399,7 +395,9 @@ static int read_draft_sizes(struct convert_job *j, struct draft *d, struct err *
 // formula of files that do not list them (one tap per draft layer).
 static int read_taps(const struct convert_job *j, struct draft *d, struct err *e) {
     const bool inputs = is_speculators(j);
-    const char *key = inputs ? "aux_hidden_state_layer_ids" : "dflash_config.target_layer_ids";
+    char buf[64];
+    const char *key = inputs ? "aux_hidden_state_layer_ids"
+                             : convert_draft_key(&j->config, "target_layer_ids", buf, sizeof buf);
     const struct json *ids = hf_get(&j->config, key);
     if (!ids && inputs)
         return err_set(e, ERR_FORMAT, "%s lacks '%s': get the file again", j->config.path, key);
@@ -635,11 +633,13 @@ int convert_draft(struct convert_job *j, struct err *e) {
         rc = put_parts(j, e);
     if (!rc && is_domino(j))
         rc = put_domino(j, e);
+    if (!rc && convert_is_dspark(j))
+        rc = convert_dspark(j, e);
     if (!rc)
         rc = convert_fit_target(j, &(struct convert_fit){j->dim[DIM_D], d.depth}, e);
     if (!rc)
         rc = convert_take_all(j, global_rules, -1, e);
-    if (!rc)
+    if (!rc && !convert_is_dspark(j)) // whose own are copies
         rc = take_ends(j, e);
     if (!rc)
         rc = take_form_tensors(j, -1, (int64_t)d.n_taps, e);

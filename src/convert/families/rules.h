@@ -15,6 +15,13 @@ extern const struct convert_rule convert_output, convert_ffn_norm, convert_route
 struct convert_model convert_model_of(const struct convert_job *j, bool tied);
 // Of EAGLE-3; see convert_draft.
 int convert_eagle3(struct convert_job *j, struct err *e);
+// Of DSpark drafts, in the plan of convert_draft: whether a folder is one; keys and tensors besides
+// those of all drafts.
+bool convert_is_dspark(const struct convert_job *j);
+int convert_dspark(struct convert_job *j, struct err *e);
+// The path of a draft's setting, which is in dflash_config, in dspark_config or at the top; buf has
+// room for it.
+const char *convert_draft_key(const struct hf_file *f, const char *name, char *buf, size_t size);
 // What a draft says of its target: width of hidden states and layers; -1: it does not say, and then
 // what the target has.
 struct convert_fit {

@@ -53,7 +53,11 @@ static void describe_dflash(const void *self, struct str *out) {
     if (p->conv_taps)
         str_printf(out, ", convolutions of %d", p->conv_taps);
     if (p->selector_rank)
-        str_printf(out, ", selector of rank %d", p->selector_rank);
+        str_printf(out, ", %s of rank %d",
+                   p->pairs == DFLASH_PAIRS_SELECTOR ? "selector"
+                   : p->pairs == DFLASH_PAIRS_GATED  ? "gated Markov head"
+                                                     : "Markov head",
+                   p->selector_rank);
     if (p->gru_width)
         str_printf(out, ", recurrent unit of %d", p->gru_width);
     if (dflash_head(self)->ids)

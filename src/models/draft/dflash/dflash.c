@@ -254,8 +254,9 @@ static int make_shape(struct dflash *d, struct err *e) {
 // What a draft needs besides attention: ops that not every backend has.
 static int check_ops(const struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
+    const bool gated = p->pairs == DFLASH_PAIRS_GATED;
     const struct ops_needs needs = {
-        .norm = d->norms_taps || p->norms_context || p->conv_taps || p->gru_width,
+        .norm = d->norms_taps || p->norms_context || p->conv_taps || p->gru_width || gated,
         .block_conv = p->conv_taps,
         .scale = p->embed_scale != 1 || p->logit_scale != 1 || p->logit_cap > 0};
     return exec_takes(d->x, &needs, e);

@@ -34,6 +34,15 @@ struct dflash_options dflash_options_default(void); // F16 KV
 // Whether a GGUF file whose general.architecture is this [n] is a draft.
 bool dflash_architecture(const char *name, size_t n);
 
+// What is added to a candidate's logit for the token before it: nothing; DFlash2's selector; a
+// Markov head of DSpark, whose gates are 1 or depend on the row and the token before.
+enum dflash_pairs {
+    DFLASH_PAIRS_NONE,
+    DFLASH_PAIRS_SELECTOR,
+    DFLASH_PAIRS_MARKOV,
+    DFLASH_PAIRS_GATED
+};
+
 struct dflash_params {
     const char *dialect; // "lucebox", "beellama", "upstream", "safetensors"
     int n_layers, n_heads, n_kv, head_dim, block_size, n_taps;
@@ -47,8 +56,12 @@ struct dflash_params {
     int64_t
         head_rows; // tokens that a head of its own scores (draft_vocab_size); 0: nothing is said
     // DFlash2: taps of its convolutions (0: there are none) and channels for which a row has one
-    // kernel; rank of its selector (0: there is none) and candidates that it was trained with.
-    int conv_taps, conv_group, selector_rank, selector_k;
+    // kernel.
+    int conv_taps, conv_group;
+    // Rank of the selector or the Markov head (0: there is none) and candidates that it chooses
+    // from: of a selector as many as it was trained with.
+    enum dflash_pairs pairs;
+    int selector_rank, selector_k;
     // Laguna: each layer norms the context by its own attn_norm before keys and values are made.
     bool norms_context;
     // Domino: width of its recurrent unit (0: it is another kind) and of the layer before its
@@ -56,6 +69,8 @@ struct dflash_params {
     int gru_width, gru_head, gru_skip;
     // The anchor's row guesses, too: row i the token at position len + i + 1, in place of len + i.
     bool from_anchor;
+    // DSpark, with or without a Markov head.
+    bool dspark;
     int32_t taps[DFLASH_MAX_TAPS];
     uint8_t layer_window[128], layer_causal[128]; // per layer: sliding window; causal
 };
@@ -103,8 +118,8 @@ int64_t dflash_logits_rows(const struct dflash *d); // rows of a slice at most
 const float *dflash_logits(struct dflash *d, int64_t first, int64_t n);
 const struct draft_head *dflash_head(const struct dflash *d); // which tokens these are
 
-// DFlash2's selector (selector_rank): candidates' log-probabilities after each candidate of the row
-// before. With empty codebooks they are what they were.
+// DFlash2's selector or DSpark's Markov head (selector_rank): candidates' log-probabilities after
+// each candidate of the row before. With empty codebooks they are what they were.
 struct dflash_selection {
     int64_t first;                  // row of the last draft
     int depth, k;                   // rows from there on, all of one sequence; candidates of each

@@ -59,6 +59,12 @@ static const struct dialect_name zlab[] = {
     {"selector_hidden.weight", "candidate_selector.hidden_projection.weight"},
     {"selector_predecessor.weight", "candidate_selector.predecessor_codebook"},
     {"selector_successor.weight", "candidate_selector.successor_codebook"},
+    {"markov_w1.weight", "markov_head.markov_w1.weight"},
+    {"markov_w2.weight", "markov_head.markov_w2.weight"},
+    {"markov_gate.weight", "markov_head.gate_proj.weight"},
+    {"markov_gate.bias", "markov_head.gate_proj.bias"},
+    {"conf_proj.weight", "confidence_head.proj.weight"},
+    {"conf_proj.bias", "confidence_head.proj.bias"},
     {"dflash.domino.gru.weight_ih", "prefix_gru.weight_ih_l0"},
     {"dflash.domino.gru.weight_hh", "prefix_gru.weight_hh_l0"},
     {"dflash.domino.head.w1", "embed_proj.0.weight"},
@@ -178,11 +184,16 @@ int dflash_file_open(struct draft_file *f, const char *path, struct err *e) {
     return rc;
 }
 
-// Values inside dflash_config win over those at the top, and these over those of the layer, which
-// speculators describe apart.
+// Values inside dflash_config, and then those inside dspark_config, win over those at the top, and
+// these over those of the layer, which speculators describe apart.
 const struct json *dflash_config_find(const struct json *c, const char *key) {
-    const struct json *v = json_get(json_get(c, "dflash_config"), key);
-    v = json_kind_of(v) != JSON_NULL ? v : json_get(c, key);
+    static const char *const inside[] = {"dflash_config", "dspark_config"};
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
+        const struct json *v = json_get(json_get(c, inside[i]), key);
+        if (json_kind_of(v) != JSON_NULL)
+            return v;
+    }
+    const struct json *v = json_get(c, key);
     return json_kind_of(v) != JSON_NULL ? v
                                         : json_get(json_get(c, "transformer_layer_config"), key);
 }
@@ -230,18 +241,14 @@ uint64_t dflash_content(struct dflash *d) {
 // of drafts that change the arithmetic otherwise are refused by the key that names them.
 
 static int refuse_kinds(const struct gguf *g, const char *arch, struct err *e) {
-    static const char *const parts[] = {"sample_from_anchor", "has_confidence_head",
-                                        "dflash.dspark.enabled"};
     char key[PARAMS_KEY];
     double scale;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) { // a neutral value is harmless
-        const struct gguf_kv *kv = gguf_find(g, params_key(key, arch, parts[i]));
-        if (kv && (kv->count != 1 || kv->bytes[0] != 0))
-            return err_set(e, ERR_UNSUPPORTED,
-                           "the draft is a DFlash variant (key %s) that is not supported; use a "
-                           "plain DFlash draft",
-                           key);
-    }
+    const struct gguf_kv *kv = gguf_find(g, params_key(key, arch, "dflash.dspark.enabled"));
+    if (kv && (kv->count != 1 || kv->bytes[0] != 0)) // a neutral value is harmless
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the draft is a DFlash variant (key %s) that is not supported; use a plain "
+                       "DFlash draft",
+                       key);
     int rc = gguf_get_float(g, params_key(key, arch, "attention.value_scale"), 1, &scale, e);
     if (!rc && scale != 1 && scale != 0)
         rc = err_set(e, ERR_UNSUPPORTED,
@@ -323,6 +330,7 @@ int dflash_take_parts(struct dflash_params *p, const int64_t part[4], struct err
                        (long long)part[2], (long long)part[3]);
     p->conv_taps = (int)part[0];
     p->conv_group = (int)part[1];
+    p->pairs = selector ? DFLASH_PAIRS_SELECTOR : DFLASH_PAIRS_NONE;
     p->selector_rank = (int)part[2];
     p->selector_k = (int)part[3];
     return 0;

@@ -34,6 +34,8 @@ int dflash_ends_load(struct dflash *d, struct err *e) {
     int rc = 0;
     d->embed = t->embed;
     d->head = (struct draft_head){.w = t->head, .rows = vocab};
+    if (d->params.dspark && !list)
+        return dflash_dspark_pass_over(d, e);
     if (dflash_file_find(&d->file, "token_embd.weight"))
         rc = load_weight(&d->load, "token_embd.weight", dim, vocab, &d->embed, e);
     if (!rc && (list || d->params.head_rows || dflash_file_find(&d->file, "output.weight")))

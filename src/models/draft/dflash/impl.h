@@ -60,11 +60,14 @@ struct dflash {
     struct attention_buffers attention;
     float *apart, *convolved, *kernels; // [S B][D]; the same; [S B][dflash_conv_width]
     struct {
-        const struct weight *gate;                    // [D -> rank]
+        const struct weight *gate;                    // [D -> rank]; DSpark's: [D + rank -> rank]
         const struct tensor *predecessor, *successor; // [vocab][rank], in the file
         float *device_gates, *gates;                  // of the last draft's rows; host
-        bool ready;                                   // gates are there
-        float *rows;                                  // host: rows of codebooks
+        // DSpark's gates: host [rank][D + rank], [rank]; rows of D values and rank zeros.
+        float *weights, *bias, *joined;
+        struct act *act_joined;
+        bool ready;  // gates are there
+        float *rows; // host: rows of codebooks
         int64_t cap;
     } selector;
     struct domino *domino;    // Domino's correction, or NULL
@@ -129,7 +132,7 @@ void dflash_codebook_row(const struct tensor *t, int32_t id, float *out);
 float dflash_dot(const float *a, const float *b, int64_t n); // always the same bits
 // log of the sum of e^x over n values; those that are -INFINITY do not count.
 double dflash_log_sum(const float *x, int n);
-// The selector (selector.c), for that many rows of a draft.
+// The selector or the Markov head (selector.c), for that many rows of a draft.
 int dflash_selector_load(struct dflash *d, int64_t rows, struct err *e);
 void dflash_selector_fini(struct dflash *d);
 // The rows of the workspace's arrays as a pass.
@@ -170,6 +173,12 @@ void dflash_domino_fini(struct dflash *d);
 int dflash_domino_begin(void *self, const struct draft_level *l, int n, struct err *e);
 int dflash_domino_level(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
                         struct err *e);
+// What of DSpark the metadata tells (dspark.c), in both kinds; after what tells DFlash2. Then
+// tensors that need not be read: they count as requested. ERR_MISMATCH: they are not the target's.
+int dflash_dspark_gguf(struct dflash_params *p, const struct draft_file *f, const char *arch,
+                       struct err *e);
+int dflash_dspark_config(struct dflash_params *p, const struct json *c, struct err *e);
+int dflash_dspark_pass_over(const struct dflash *d, struct err *e);
 // The keys that tell DFlash2 from DFlash, in both kinds of metadata; and their values, 0 where they
 // are absent, into p. ERR_FORMAT where some stand without the others.
 struct dflash_part {

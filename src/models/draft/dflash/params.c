@@ -175,6 +175,8 @@ int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *c
         p->norms_context |= gguf_tensor(f->g, "blk.0.attn_gate.weight") ||
                             gguf_tensor(f->g, "dflash.aux_hidden_norm.0.weight");
     if (!rc)
+        rc = dflash_dspark_gguf(p, f, arch, e);
+    if (!rc)
         rc = dflash_domino_gguf(p, f, arch, e);
     if (!rc)
         rc = read_mask_and_block(p, &k, upstream, e);
@@ -330,8 +332,10 @@ static bool is_laguna(const struct json *c) {
 }
 
 static int refuse_variants(const struct json *c, struct err *e) {
-    static const char *const parts[] = {"markov_rank", "attention_value_scale",
-                                        "sample_from_anchor"};
+    static const char *const known[] = {"DFlashSpeculator",  "DFlashDraftModel",
+                                        "DFlash2DraftModel", "Qwen3DSparkModel",
+                                        "DSparkDraftModel",  "Qwen3DSparkForCausalLM"};
+    const struct json *value = dflash_config_find(c, "attention_value_scale");
     const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
     const char *kind = json_str(json_get(c, "speculators_model_type"), NULL);
     const char *act = json_str(dflash_config_find(c, "hidden_act"), NULL);
@@ -339,27 +343,22 @@ static int refuse_variants(const struct json *c, struct err *e) {
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: speculators_model_type %.60s is not supported; dflash is",
                        kind);
-    if (arch && strcmp(arch, "DFlashSpeculator") != 0 && strcmp(arch, "DFlashDraftModel") != 0 &&
-        strcmp(arch, "DFlash2DraftModel") != 0 && !is_laguna(c))
+    bool named = !arch || is_laguna(c);
+    for (size_t i = 0; arch && i < sizeof known / sizeof *known; i++)
+        named |= strcmp(arch, known[i]) == 0;
+    if (!named)
         return err_set(e, ERR_UNSUPPORTED,
-                       "config.json names a %.60s, which is not supported; use "
-                       "a DFlashDraftModel or a DFlash2DraftModel",
+                       "config.json names a %.60s, which is not supported; use a DFlashDraftModel, "
+                       "a DFlash2DraftModel or a Qwen3DSparkModel",
                        arch);
     if (!json_bool(dflash_config_find(c, "is_neox_style"), true))
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: is_neox_style false is not supported; use a draft whose heads "
                        "turn by halves");
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const struct json *v = dflash_config_find(c, parts[i]);
-        bool off = json_kind_of(v) == JSON_NULL ||
-                   (json_kind_of(v) == JSON_BOOL && !json_bool(v, true)) ||
-                   (json_kind_of(v) == JSON_INT && json_int(v, 1) == 0);
-        if (!off)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "config.json: %s is not supported; use a plain "
-                           "DFlash draft",
-                           parts[i]);
-    }
+    if (json_kind_of(value) != JSON_NULL && json_num(value, -1) != 0 && json_bool(value, true))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: attention_value_scale is not supported; use a plain DFlash "
+                       "draft");
     if (act && strcmp(act, "silu") != 0)
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: hidden_act %.40s is not supported; silu is", act);
@@ -499,6 +498,8 @@ int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int 
         rc = config_floats(p, c, e);
     if (!rc)
         rc = config_parts(p, c, e);
+    if (!rc)
+        rc = dflash_dspark_config(p, c, e);
     if (!rc)
         rc = dflash_domino_config(p, c, e);
     if (!rc)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The selector of DFlash2: how likely a candidate is after each candidate of the row before. To a
-// candidate's logit comes a sum over `rank` values: the predecessor's row of one codebook, the
-// block row's own gate, the candidate's row of another codebook. Only some hundred rows of the
-// codebooks are read for a draft, so they stay in the file, and the host does it.
+// The selector of DFlash2 and the Markov head of DSpark (arXiv 2607.05147): how likely a candidate
+// is after each candidate of the row before. To a candidate's logit comes a sum over `rank` values:
+// the predecessor's row of one codebook, a gate, the candidate's row of another codebook. Gates are
+// the block row's own in DFlash2, 1 in a plain Markov head, and in a gated one a sigmoid of what
+// the block row and the predecessor give. Only some hundred rows of the codebooks are read for a
+// draft, so they stay in the file, and the host does it.
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,17 +37,40 @@ int dflash_codebook_find(const struct dflash *d, const char *what, const char *n
     return 0;
 }
 
+// A gated Markov head: one matrix for a row's hidden state and the token before side by side. The
+// device multiplies by the former, with zeros for the latter, which the host does.
+static int load_gates(struct dflash *d, int64_t rows, struct err *e) {
+    static const char name[] = "markov_gate.weight";
+    const int64_t rank = d->params.selector_rank, wide = d->params.dim + rank;
+    int rc = load_weight(&d->load, name, wide, rank, &d->selector.gate, e);
+    if (!rc)
+        rc = load_host_rows(&d->load, name, wide, rank, &d->selector.weights, e);
+    if (!rc)
+        rc = load_host_floats(&d->load, "markov_gate.bias", rank, &d->selector.bias, e);
+    if (!rc)
+        rc = load_buffer(&d->load, rows * wide, &d->selector.joined, e);
+    return rc ? rc : load_act(&d->load, rows, wide, &d->selector.act_joined, e);
+}
+
 int dflash_selector_load(struct dflash *d, int64_t rows, struct err *e) {
+    const enum dflash_pairs pairs = d->params.pairs;
     const int64_t rank = d->params.selector_rank;
-    int rc =
-        load_weight(&d->load, "selector_hidden.weight", d->params.dim, rank, &d->selector.gate, e);
+    const bool selector = pairs == DFLASH_PAIRS_SELECTOR;
+    const char *what = selector ? "selector" : "Markov head";
+    int rc = selector ? load_weight(&d->load, "selector_hidden.weight", d->params.dim, rank,
+                                    &d->selector.gate, e)
+                      : 0;
     if (!rc)
-        rc = dflash_codebook_find(d, "selector", "selector_predecessor.weight", rank,
-                                  &d->selector.predecessor, e);
+        rc = dflash_codebook_find(d, what,
+                                  selector ? "selector_predecessor.weight" : "markov_w1.weight",
+                                  rank, &d->selector.predecessor, e);
     if (!rc)
-        rc = dflash_codebook_find(d, "selector", "selector_successor.weight", rank,
+        rc = dflash_codebook_find(d, what,
+                                  selector ? "selector_successor.weight" : "markov_w2.weight", rank,
                                   &d->selector.successor, e);
-    if (!rc)
+    if (!rc && pairs == DFLASH_PAIRS_GATED)
+        rc = load_gates(d, rows, e);
+    if (!rc && pairs != DFLASH_PAIRS_MARKOV)
         rc = load_buffer(&d->load, rows * rank, &d->selector.device_gates, e);
     if (rc || d->load.dry)
         return rc;
@@ -58,15 +83,36 @@ void dflash_selector_fini(struct dflash *d) {
     free(d->selector.rows);
 }
 
-// Gates of all rows of the last draft, brought to the host.
+// The hidden states of the last draft's rows, normed, beside zeros.
+static struct act *join_rows(struct dflash *d) {
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    const int64_t n = d->drafted, wide = p->dim + p->selector_rank;
+    const size_t row = (size_t)p->dim * sizeof(float);
+    for (int64_t i = 0; i < n; i++)
+        d->index[i] = (int32_t)i;
+    ops->norm(
+        d->x,
+        &(struct norm_args){
+            .in = d->wanted, .w = d->out_norm, .eps = p->eps, .n = n, .k = p->dim, .out = d->h});
+    ops->copy_rows(d->x, d->selector.joined, (size_t)wide * sizeof(float), d->h, d->index, n, row);
+    ops->to_act(d->x, d->selector.joined, n, wide, d->selector.act_joined);
+    return d->selector.act_joined;
+}
+
+// Gates of all rows of the last draft, as far as the rows decide, brought to the host.
 static int bring_gates(struct dflash *d, struct err *e) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
     const struct linear_job job = {.w = d->selector.gate, .out = d->selector.device_gates};
-    if (d->selector.ready)
+    struct act *in = d->act_d;
+    if (d->selector.ready || p->pairs == DFLASH_PAIRS_MARKOV)
         return 0;
-    ops->norm_to_act(d->x, d->wanted, d->out_norm, p->eps, d->drafted, p->dim, d->act_d);
-    ops->linear(d->x, &job, 1, d->act_d, d->drafted);
+    if (p->pairs == DFLASH_PAIRS_GATED)
+        in = join_rows(d);
+    else
+        ops->norm_to_act(d->x, d->wanted, d->out_norm, p->eps, d->drafted, p->dim, in);
+    ops->linear(d->x, &job, 1, in, d->drafted);
     ops->download(d->x, d->selector.gates, d->selector.device_gates,
                   (size_t)(d->drafted * p->selector_rank) * sizeof *d->selector.gates);
     int rc = exec_status(d->x, e);
@@ -108,8 +154,23 @@ struct row_scores {
     const float *gate, *succ; // [rank]; [k][rank]
     float temperature;
     int k;
-    float *pred; // scratch [rank]
+    float *pred, *scratch; // [rank]
 };
+
+// Multiplies the row of a token before by its gates; scratch [rank].
+static void apply_gates(const struct dflash *d, const float *gate, float *pred, float *scratch) {
+    const enum dflash_pairs pairs = d->params.pairs;
+    const int64_t rank = d->params.selector_rank, wide = d->params.dim + rank;
+    for (int64_t r = 0; pairs == DFLASH_PAIRS_SELECTOR && r < rank; r++)
+        pred[r] *= gate[r];
+    for (int64_t r = 0; pairs == DFLASH_PAIRS_GATED && r < rank; r++) {
+        const float *own = d->selector.weights + r * wide + d->params.dim;
+        const float sum = gate[r] + d->selector.bias[r] + dflash_dot(own, pred, rank);
+        scratch[r] = 1 / (1 + expf(-sum));
+    }
+    for (int64_t r = 0; pairs == DFLASH_PAIRS_GATED && r < rank; r++)
+        pred[r] *= scratch[r];
+}
 
 // What the candidates are worth after a token, into out, which may be their logp. All of them
 // together stay as likely as they were.
@@ -118,8 +179,7 @@ static void score_line(const struct dflash *d, const struct row_scores *s, int32
     const int64_t rank = d->params.selector_rank;
     const double were = dflash_log_sum(s->logp, s->k);
     dflash_codebook_row(d->selector.predecessor, before, s->pred);
-    for (int64_t r = 0; r < rank; r++)
-        s->pred[r] *= s->gate[r];
+    apply_gates(d, s->gate, s->pred, s->scratch);
     for (int c = 0; c < s->k; c++) {
         const float more = dflash_dot(s->pred, s->succ + c * rank, rank) / s->temperature;
         out[c] = isfinite(s->logp[c]) ? s->logp[c] + more : -INFINITY;
@@ -134,14 +194,15 @@ static void score_row(struct dflash *d, const struct dflash_selection *s, int i)
     const int64_t rank = d->params.selector_rank;
     const int k = s->k;
     const int32_t *ids = s->ids + i * k;
-    float *pred = d->selector.rows, *succ = pred + rank;
+    float *pred = d->selector.rows, *scratch = pred + rank, *succ = scratch + rank;
     const float temperature = s->noise ? s->noise[i].temperature : 0;
     const struct row_scores row = {.logp = s->logp + i * k,
                                    .gate = d->selector.gates + (s->first + i) * rank,
                                    .succ = succ,
                                    .temperature = temperature > 0 ? temperature : 1,
                                    .k = k,
-                                   .pred = pred};
+                                   .pred = pred,
+                                   .scratch = scratch};
     for (int c = 0; c < k; c++)
         if (ids[c] >= 0)
             dflash_codebook_row(d->selector.successor, ids[c], succ + c * rank);
@@ -163,7 +224,7 @@ int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err
                        (long long)(s->first + s->depth - 1));
     int rc = bring_gates(d, e);
     if (!rc)
-        rc = vec_reserve(&d->selector.rows, &d->selector.cap, (s->k + 1) * rank,
+        rc = vec_reserve(&d->selector.rows, &d->selector.cap, (s->k + 2) * rank,
                          sizeof *d->selector.rows, e);
     for (int i = 0; !rc && i < s->depth; i++)
         score_row(d, s, i);
