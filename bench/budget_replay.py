@@ -7,15 +7,13 @@
     bench/budget_replay.py --set FEW=3 / PRIOR=16      trials of their own
     bench/budget_replay.py --table                     the other values of the note's table, each a trial
 
-What is replayed: the 177 figures of tests/unit/test_budget.c, and what the bundled pair drafts at every position of
-the prompts of bench/prompts, on all simulated devices (times plain decoding, the mean of each device being a figure).
-The drafts are recorded by tests/budget/record_drafts.c, once for each build. It needs a release build, which it takes
-libraries and flags from; sources with other values are compiled in a temporary folder. Only arithmetic is timed, so
-any machine gives the same figures, but that the drafts depend on the last bits of its CPU's kernels.
+What is replayed: the figures of tests/unit/test_budget.c, and those of tests/unit/test_budget_texts.c: recorded texts of
+two pairs on all simulated devices (of each the slowest text against plain decoding, and all against the best fixed
+number of nodes, which is a figure). It needs a release build, which it takes libraries from; sources with other values
+are compiled in a temporary folder. Only arithmetic is timed, so any machine gives the same figures.
 """
 import argparse
 import concurrent.futures
-import math
 import os
 import re
 import subprocess
@@ -25,14 +23,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "src/spec/tree"
-PAIR = ["models/coppice-tiny-q8_0.gguf", "models/coppice-tiny-dflash-q8_0.gguf"]
 TABLE = ["FEW=2", "FEW=3", "PRIOR=16", "TRIALS=8", "TRIALS=5", "PAUSE_FIRST=8", "PAUSE_FIRST=10", "CREDIT=1.5",
          "CREDIT=1.7", "CREDIT_SHARE=0.007", "PRICE_STEPS=24", "UNSURE=0.6", "NEAR=0", "NEAR=0.04", "OPTIMISM=0",
          "OPTIMISM=1"]
 
 
 def compiled(build, folder, values):
-    """test_budget with the constants' values, in a folder of its own."""
+    """test_budget and test_budget_texts with the constants' values, in a folder of their own."""
     left = dict(values)
     (folder / "spec/tree").mkdir(parents=True)
     for name in ("price.h", "price.c", "budget.c"):
@@ -44,12 +41,14 @@ def compiled(build, folder, values):
         (folder / "spec/tree" / name).write_text(text)
     if left:
         sys.exit(f"budget_replay.py: no constant {', '.join(left)} in src/spec/tree/budget.c, price.c or price.h")
-    program = folder / "test_budget"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu17", "-O2", "-ffp-contract=off", f"-I{folder}",
-                    f"-I{ROOT}/src", f"-I{ROOT}/tests", "-o", program, folder / "spec/tree/budget.c",
-                    folder / "spec/tree/price.c", ROOT / "tests/unit/sim_budget.c", ROOT / "tests/unit/test_budget.c",
-                    build / "src/libcoppice.a", "-lcmocka", "-ljson-c", "-lm"], check=True)
-    return program
+    programs = [folder / "test_budget", folder / "test_budget_texts"]
+    for program in programs:
+        subprocess.run([os.environ.get("CC", "cc"), "-std=gnu17", "-O2", "-ffp-contract=off", f"-I{folder}",
+                        f"-I{ROOT}/src", f"-I{ROOT}/tests", f'-DTEST_DATA="{ROOT}/tests"', "-o", program,
+                        folder / "spec/tree/budget.c", folder / "spec/tree/price.c", ROOT / "tests/unit/sim_budget.c",
+                        ROOT / f"tests/unit/{program.name}.c", build / "src/libcoppice.a", "-lcmocka", "-ljson-c",
+                        "-lm"], check=True)
+    return programs
 
 
 def printed(command):
@@ -58,18 +57,17 @@ def printed(command):
     return {name: float(value) for name, value in re.findall(r"^(.+): (\d+\.\d+)$", out, re.M)}
 
 
-def replay(build, record, values):
-    """The figures, and those of each recorded text on each device."""
+def replay(build, values):
+    """The figures, and the slowest recorded text of each device."""
     with tempfile.TemporaryDirectory() as folder:
-        program = compiled(build, Path(folder), values)
-        figures = printed([program, "--figures"])
-        texts = printed([program, "--texts", record])
-    devices = {}
-    for name, value in texts.items():
-        devices.setdefault(name.rsplit(", text, ", 1)[0], []).append(math.log(value))
-    for device, logs in devices.items():
-        figures[f"{device}, mean of {len(logs)} texts"] = math.exp(sum(logs) / len(logs))
-    return figures, texts
+        budget, texts = compiled(build, Path(folder), values)
+        figures = printed([budget, "--figures"])
+        out = subprocess.run([texts, "--figures"], check=True, capture_output=True, text=True).stdout
+    slowest = {}
+    for name, worst, fixed in re.findall(r"^(.+): worst (\d+\.\d+) .* reach \d+ (\d+\.\d+)$", out, re.M):
+        slowest[name] = float(worst)
+        figures[name] = float(fixed)
+    return figures, slowest
 
 
 def of_note(name):
@@ -88,16 +86,6 @@ def compare(trial, before, after):
           f"{min(old_texts.values()):.3f} before)", flush=True)
 
 
-def recorded(build):
-    record = build / "drafts.txt"
-    if not record.exists():
-        with tempfile.NamedTemporaryFile("w", dir=build, delete=False) as out:
-            subprocess.run([build / "tests/record_drafts", *PAIR, "96", *sorted((ROOT / "bench/prompts").glob("*.jsonl"))],
-                           cwd=ROOT, stdout=out, check=True)
-        os.replace(out.name, record)
-    return record
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=Path, default=ROOT / "build/release", help="the release build")
@@ -107,10 +95,9 @@ def main():
     o = p.parse_args()
     trials = " ".join(o.set).split(" / ") if o.set else []
     trials += TABLE if o.table else []
-    record = recorded(o.build.resolve())
 
     def run(trial):
-        return replay(o.build.resolve(), record, [v.split("=", 1) for v in trial.split()])
+        return replay(o.build.resolve(), [v.split("=", 1) for v in trial.split()])
 
     with concurrent.futures.ThreadPoolExecutor(o.j) as pool:
         before = run("")

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records what a draft model guesses at every position of texts that its target decodes plainly,
-// with each length of draft. `test_budget --texts` runs such a record on simulated devices;
-// bench/budget_replay.py does both.
+// Records what a draft model guesses at every position of texts that its target decodes plainly.
+// The texts of tests/fixtures/drafts are such records; `test_budget_texts RECORD` runs another one
+// on simulated devices.
 //
-//     record_drafts TARGET DRAFT TOKENS PROMPTS.jsonl... >RECORD
+//     record_drafts TARGET DRAFT TOKENS TEMPERATURE PROMPTS.jsonl... >RECORD
 //
-// A text is a line "text ID POSITIONS" and then, for every position, reach of the draft and depth,
-// a line with the rank of the token that came (SIM_K: it is not among the candidates) and the
-// log-probabilities of the SIM_K candidates in thousandths.
+// A text is a line "text ID PROMPT POSITIONS", PROMPT being its number of tokens, and then a line
+// for every position, with three characters for each depth: see sim_read_text. Depths that no path
+// of the draft's best guesses is likely to reach are left out.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "spec/step/step.h"
 #include "unit/sim_budget.h"
 
-enum { MAX_TOKENS = 128, CHUNK = 128 };
+enum { MAX_TOKENS = SIM_TOKENS, CHUNK = 128 };
 
 struct guess {
     int32_t ids[SIM_K];
@@ -30,7 +30,7 @@ struct guess {
 struct recorder {
     struct drafter *draft;
     int n; // positions
-    struct guess at[MAX_TOKENS][PRICE_REACHES][SIM_DEPTH];
+    struct guess at[MAX_TOKENS][SIM_DEPTH];
 };
 
 static int recorder_create(void **self, const struct draft_config *c, struct err *e) {
@@ -53,21 +53,17 @@ static int recorder_propose(void *self, const struct draft_request *r, int n,
     struct recorder *rec = self;
     (void)n;
     (void)out;
-    for (int reach = 0; reach < PRICE_REACHES; reach++) {
-        struct draft_request q = *r;
-        struct proposal p = {0}, *to = &p;
-        q.useful_depth = price_depth(SIM_DEPTH, reach);
-        int rc = drafter_propose(rec->draft, &q, 1, &to, e);
-        if (rc)
-            return rc;
-        for (int d = 0; d < p.depth && d < SIM_DEPTH; d++) {
-            struct guess *g = &rec->at[rec->n][reach][d];
-            memcpy(g->ids, p.ids + d * p.k, sizeof g->ids);
-            memcpy(g->logp, p.logp + d * p.k, sizeof g->logp);
-        }
+    struct draft_request q = *r;
+    struct proposal p = {0}, *to = &p;
+    q.useful_depth = SIM_DEPTH;
+    int rc = drafter_propose(rec->draft, &q, 1, &to, e);
+    for (int d = 0; !rc && d < p.depth && d < SIM_DEPTH; d++) {
+        struct guess *g = &rec->at[rec->n][d];
+        memcpy(g->ids, p.ids + d * p.k, sizeof g->ids);
+        memcpy(g->logp, p.logp + d * p.k, sizeof g->logp);
     }
-    rec->n++;
-    return 0;
+    rec->n += !rc;
+    return rc;
 }
 
 static const struct drafter_class recorder_class = {.name = "recorder",
@@ -76,24 +72,34 @@ static const struct drafter_class recorder_class = {.name = "recorder",
                                                     .max_depth = recorder_max_depth,
                                                     .propose = recorder_propose};
 
+static int level(double value, int levels) {
+    return (int)fmin(fmax(round(value), 0), levels - 1);
+}
+
 // truth: the token that came there, -1: none is known.
 static void print_guess(const struct guess *g, int32_t truth) {
     int rank = 0;
-    while (rank < SIM_K && g->ids[rank] != truth)
+    while (rank < SIM_RANKS && g->ids[rank] != truth)
         rank++;
-    printf("%d", rank);
-    for (int k = 0; k < SIM_K; k++)
-        printf(" %.0f", 1000 * fmax((double)g->logp[k], -30));
-    printf("\n");
+    int best = level(sqrt(-fmin((double)g->logp[0], 0)) / SIM_BEST, SIM_BESTS);
+    putchar('!' + rank * SIM_BESTS + best);
+    for (int k = 1; k < SIM_RANKS; k++)
+        putchar('!' + level(-(double)g->logp[k] / SIM_OTHER, SIM_OTHERS));
 }
 
 // ids: [rec->n + 1] the tokens; the guesses of position i are about those after ids[i].
-static void print_text(const char *id, const struct recorder *rec, const int32_t *ids) {
-    printf("text %s %d\n", id, rec->n);
-    for (int i = 0; i < rec->n; i++)
-        for (int reach = 0; reach < PRICE_REACHES; reach++)
-            for (int d = 0; d < price_depth(SIM_DEPTH, reach); d++)
-                print_guess(&rec->at[i][reach][d], i + d < rec->n ? ids[i + 1 + d] : -1);
+static void print_text(const char *id, const struct recorder *rec, int64_t prompt,
+                       const int32_t *ids) {
+    static const double unlikely = -6.5; // as in the last bin of budget.c
+    printf("text %s %lld %d\n", id, (long long)prompt, rec->n);
+    for (int i = 0; i < rec->n; i++) {
+        double sum = 0;
+        for (int d = 0; d < SIM_DEPTH && sum > unlikely; d++) {
+            print_guess(&rec->at[i][d], i + d < rec->n ? ids[i + 1 + d] : -1);
+            sum += (double)rec->at[i][d].logp[0];
+        }
+        putchar('\n');
+    }
 }
 
 static int run(struct step *s, struct member *m, struct err *e) {
@@ -125,7 +131,13 @@ static int decode(struct session *s, struct step *step, struct member *m,
     return rc;
 }
 
-static int record(struct session *s, const struct bench_prompt *p, int tokens, struct err *e) {
+// What of each prompt is decoded, and how.
+struct how {
+    int tokens;
+    double temperature;
+};
+
+static int record(struct session *s, const struct bench_prompt *p, struct how how, struct err *e) {
     static struct recorder rec;
     int32_t ids[MAX_TOKENS + 1];
     struct draft_config d = {.recording = (const int32_t *)(const void *)&rec};
@@ -138,14 +150,16 @@ static int record(struct session *s, const struct bench_prompt *p, int tokens, s
     memset(&rec, 0, sizeof rec);
     rec.draft = session_drafter(s);
     sample_params_init(&c.sample);
+    c.sample.temperature = how.temperature;
+    c.share_noise = true;
     int rc = drafter_create_class(&c.drafters[0], &recorder_class, &d, e);
     rc = rc ? rc : member_init(&m, sc.model, &c, e);
     rc = rc ? rc : step_create(&step, &sc, e);
     rc = rc ? rc : model_sequence(sc.model, &m.seq, e);
     rc = rc ? rc : session_encode(s, p->text, p->len, &prompt, e);
-    rc = rc ? rc : decode(s, step, &m, &prompt, ids, tokens, e);
+    rc = rc ? rc : decode(s, step, &m, &prompt, ids, how.tokens, e);
     if (!rc && rec.n)
-        print_text(p->id, &rec, ids);
+        print_text(p->id, &rec, (int64_t)prompt.count, ids);
     sequence_destroy(m.seq);
     step_destroy(step);
     member_fini(&m);
@@ -154,11 +168,11 @@ static int record(struct session *s, const struct bench_prompt *p, int tokens, s
     return rc;
 }
 
-static int record_file(struct session *s, const char *path, int tokens, struct err *e) {
+static int record_file(struct session *s, const char *path, struct how how, struct err *e) {
     struct bench_prompts prompts = {0};
     int rc = bench_prompts_read(&prompts, path, e);
     for (size_t i = 0; !rc && i < prompts.n; i++)
-        rc = record(s, &prompts.prompts[i], tokens, e);
+        rc = record(s, &prompts.prompts[i], how, e);
     bench_prompts_fini(&prompts);
     return rc;
 }
@@ -167,21 +181,24 @@ int main(int argc, char **argv) {
     struct session_options o = session_options_default();
     struct session *s = NULL;
     struct err e = {0};
-    int tokens = argc > 4 ? atoi(argv[3]) : 0, rc = 0;
-    if (tokens < 1 || tokens > MAX_TOKENS) {
+    struct how how = {.tokens = argc > 5 ? atoi(argv[3]) : 0};
+    int rc = 0;
+    if (how.tokens < 1 || how.tokens > MAX_TOKENS) {
         fprintf(stderr,
-                "usage: record_drafts TARGET DRAFT TOKENS PROMPTS.jsonl...; TOKENS: 1 to %d\n",
+                "usage: record_drafts TARGET DRAFT TOKENS TEMPERATURE PROMPTS.jsonl...; TOKENS: 1 "
+                "to %d\n",
                 MAX_TOKENS);
         return 2;
     }
+    how.temperature = strtod(argv[4], NULL);
     o.model = argv[1];
     o.draft = argv[2];
     o.device = "cpu";
     o.target.max_ctx = 2048;
     o.chunk = CHUNK;
     rc = session_open(&s, &o, &e);
-    for (int i = 4; !rc && i < argc; i++)
-        rc = record_file(s, argv[i], tokens, &e);
+    for (int i = 5; !rc && i < argc; i++)
+        rc = record_file(s, argv[i], how, &e);
     if (rc)
         fprintf(stderr, "record_drafts: %s\n", e.text);
     session_close(s);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/rng.h"
 
@@ -34,7 +35,8 @@ const struct sim_device sim_devices[] = {
      0.002,
      1.6,
      {0.96, 0.99},
-     {0}},
+     {0},
+     0.001},
     {"H100, 27B",
      PRICE_GPU,
      {{1, 8.33},
@@ -58,7 +60,8 @@ const struct sim_device sim_devices[] = {
      0.002,
      1.6,
      {0.96, 0.99},
-     {0}},
+     {0},
+     0.001},
     {"GPU, small model",
      PRICE_GPU,
      {{1, 1.6}, {32, 1.7}, {64, 1.9}, {128, 2.6}},
@@ -69,7 +72,8 @@ const struct sim_device sim_devices[] = {
      0.002,
      3,
      {0.92, 0.98},
-     {0}},
+     {0},
+     0.001},
     {"CPU, bundled pair",
      PRICE_CPU,
      {{1, 0.49},
@@ -88,7 +92,8 @@ const struct sim_device sim_devices[] = {
      0.03,
      1.8,
      {0.97, 0.99},
-     {0}},
+     {0},
+     0.005},
     {"CPU, 0.8B Q4_K_M",
      PRICE_CPU,
      {{1, 25.2}, {2, 27}, {4, 33}, {8, 45}, {16, 66}, {23, 83.3}, {64, 205}, {128, 400}},
@@ -99,7 +104,8 @@ const struct sim_device sim_devices[] = {
      0.02,
      1.3,
      {0.97, 0.99},
-     {0}},
+     {0},
+     0.08},
     {"CPU, 0.8B BF16",
      PRICE_CPU,
      {{1, 60.2}, {2, 61}, {8, 70}, {16, 82}, {23, 93}, {64, 160}, {128, 270}},
@@ -110,7 +116,8 @@ const struct sim_device sim_devices[] = {
      0.02,
      1.3,
      {0.93, 0.99},
-     {0}},
+     {0},
+     0.1},
     {"H200, 35B-A3B",
      PRICE_GPU,
      {{1, 2.96},
@@ -131,9 +138,54 @@ const struct sim_device sim_devices[] = {
      0.002,
      1.6,
      {0.95, 0.97},
-     {256, 8, 0.31}},
+     {256, 8, 0.31},
+     0.001},
+    // Two threads of an AMD EPYC without AVX-512, 2026-11-30: passes of an oracle that is never
+    // right, the draft by its rows.
+    {"AVX2, bundled pair",
+     PRICE_CPU,
+     {{1, 2.48},
+      {2, 3.54},
+      {4, 5.8},
+      {8, 8.8},
+      {12, 12.0},
+      {16, 15.2},
+      {24, 22.2},
+      {32, 29},
+      {64, 57},
+      {128, 114}},
+     0.05,
+     {3.0, 1.5, 0.8},
+     0.9,
+     0.04,
+     0.02,
+     1.3,
+     {0.97, 0.99},
+     {0},
+     0.034},
+    {"AVX2, 135M Q4_1",
+     PRICE_CPU,
+     {{1, 9.5},
+      {2, 14.5},
+      {4, 21.7},
+      {8, 38.3},
+      {16, 73},
+      {24, 110},
+      {32, 148},
+      {64, 296},
+      {128, 592}},
+     0.3,
+     {23.5, 12, 6.5},
+     0.9,
+     0.04,
+     0.02,
+     1.3,
+     {0.97, 0.99},
+     {0},
+     0.12},
 };
-const int sim_n_devices = sizeof sim_devices / sizeof *sim_devices;
+enum { DEVICES = sizeof sim_devices / sizeof *sim_devices, DEAR = 2 };
+const int sim_n_devices = DEVICES - DEAR, sim_all_devices = DEVICES;
 
 double sim_pass_ms(const struct sim_device *d, int64_t rows, int seqs) {
     int i = 0;
@@ -182,43 +234,54 @@ static void guess_at(const struct sim_guess *g, int64_t pos, int32_t *ids, float
     }
 }
 
+// Of what was not recorded each guess is a third as likely as the one before.
 static void recorded_at(const struct sim_record *at, int32_t *ids, float *logp) {
     for (int r = 0; r < SIM_K; r++) {
-        ids[r] = r == at->rank ? 0 : r + 1;
-        logp[r] = at->logp[r];
+        bool known = r < SIM_RANKS;
+        ids[r] = known && r == at->rank ? 0 : r + 1;
+        logp[r] = known ? at->logp[r] : logp[r - 1] - 1.1f;
     }
 }
 
-static bool read_record(FILE *f, struct sim_record *r) {
-    bool ok = fscanf(f, "%d", &r->rank) == 1 && r->rank >= 0 && r->rank <= SIM_K;
-    for (int k = 0; ok && k < SIM_K; k++) {
-        ok = fscanf(f, "%f", &r->logp[k]) == 1;
-        r->logp[k] /= 1000;
+static bool read_record(const char c[SIM_RANKS], struct sim_record *r) {
+    int first = c[0] - '!';
+    bool ok = first >= 0 && first < SIM_BESTS * (SIM_RANKS + 1);
+    r->rank = first / SIM_BESTS;
+    double root = SIM_BEST * (first % SIM_BESTS);
+    r->logp[0] = (float)(-root * root);
+    for (int k = 1; k < SIM_RANKS; k++) {
+        ok = ok && c[k] >= '!' && c[k] < '!' + SIM_OTHERS;
+        r->logp[k] = (float)(-SIM_OTHER * (c[k] - '!'));
     }
     return ok;
 }
 
 int sim_read_text(FILE *f, struct sim_text *t) {
-    int got = fscanf(f, " text %31s %d", t->id, &t->n);
+    int got = fscanf(f, " text %31s %d %d", t->id, &t->prompt, &t->n);
     if (got == EOF)
         return 0;
-    bool ok = got == 2 && t->n >= 1 && t->n <= SIM_TOKENS;
-    for (int i = 0; ok && i < t->n * PRICE_REACHES; i++)
-        for (int d = 0; ok && d < price_depth(SIM_DEPTH, i % PRICE_REACHES); d++)
-            ok = read_record(f, &t->at[i / PRICE_REACHES][i % PRICE_REACHES][d]);
+    bool ok = got == 3 && t->n >= 1 && t->n <= SIM_TOKENS && t->prompt >= 1;
+    for (int i = 0; ok && i < t->n; i++) {
+        char line[SIM_RANKS * SIM_DEPTH + 1];
+        ok = fscanf(f, "%45s", line) == 1 && strlen(line) % SIM_RANKS == 0;
+        t->depth[i] = (int)strlen(line) / SIM_RANKS;
+        for (int d = 0; ok && d < t->depth[i]; d++)
+            ok = read_record(line + d * SIM_RANKS, &t->at[i][d]);
+    }
     return ok ? 1 : -1;
 }
 
-// The tree of a draft with that reach at `pos`, its first `depth` positions.
-static void grow(struct ddtree *t, const struct sim_guess *g, int64_t pos, int reach, int depth,
-                 int nodes) {
+// The tree of a draft at `pos`, its first `depth` positions.
+static void grow(struct ddtree *t, const struct sim_guess *g, int64_t pos, int depth, int nodes) {
     int32_t ids[SIM_DEPTH * SIM_K];
     float logp[SIM_DEPTH * SIM_K];
     struct proposal p = {.depth = depth, .k = SIM_K, .ids = ids, .logp = logp};
     struct tree_options o = {.budget = nodes, .k = SIM_K, .max_depth = SIM_DEPTH};
-    for (int d = 0; d < depth; d++)
+    if (g->text && p.depth > g->text->depth[pos])
+        p.depth = g->text->depth[pos];
+    for (int d = 0; d < p.depth; d++)
         if (g->text)
-            recorded_at(&g->text->at[pos][reach][d], ids + d * SIM_K, logp + d * SIM_K);
+            recorded_at(&g->text->at[pos][d], ids + d * SIM_K, logp + d * SIM_K);
         else if (g->errors >= 0)
             oracle_at(g, pos + d, ids + d * SIM_K, logp + d * SIM_K);
         else
@@ -241,9 +304,15 @@ static void walk_truth(const struct ddtree *t, int64_t left, struct walk *out) {
     walk_tree(t, truth, &l, out);
 }
 
+// Tokens of a prompt that a first draft has to read.
+static int first_unread(const struct sim_guess *g) {
+    return g->text ? g->text->prompt % SIM_UNREAD : SIM_UNREAD / 2;
+}
+
 double sim_time(struct sim_run *r, int64_t *tokens) {
     double ms = 0;
     int64_t pos = 0;
+    int unread = first_unread(r->guess), before = 0; // that of the step before
     for (int s = 0; r->tokens ? pos < r->tokens : s < r->steps; s++) {
         int64_t left = r->tokens ? r->tokens - pos : 1 << 20;
         int room = left - 1 < SIM_DEPTH ? (int)(left - 1) : SIM_DEPTH;
@@ -265,7 +334,7 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
             nodes = r->nodes;
         }
         int depth = m.drafts ? price_depth(SIM_DEPTH, reach) : 0;
-        grow(&t, r->guess, r->from + pos, reach, depth < room ? depth : room, nodes);
+        grow(&t, r->guess, r->from + pos, depth < room ? depth : room, nodes);
         if (r->budget) {
             budget_share(&step);
             t.n = 1 + m.nodes;
@@ -273,11 +342,20 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
         double draft = m.drafts ? sim_draft_ms(r->device, 1, reach) : 0;
         double pass = sim_pass_ms(r->device, t.n, 1);
         walk_truth(&t, left, &w);
+        if (m.drafts) { // tokens of one step are in its time
+            draft += r->device->unread * (unread - before);
+            unread = 0;
+        }
+        before = w.count;
+        unread += w.count;
+        if (unread > SIM_UNREAD && (r->budget || r->nodes >= 0)) {
+            pass += r->device->unread * SIM_UNREAD;
+            unread -= SIM_UNREAD;
+            before = 0;
+        }
         if (r->budget) {
             bool first = !price_ready(r->price);
             step.draft[0].ms = draft > 0 ? sim_noisy(r->device, draft, &r->noise, first) : 0;
-            if (s == 0) // it reads the prompt as well
-                step.draft[0].ms *= 3;
             step.pass_ms = sim_noisy(r->device, pass, &r->noise, first);
             budget_note(&step);
         }
@@ -311,7 +389,7 @@ static void batch_step(struct sim_run *r, struct sim_member *m, struct budget_st
         int64_t room = r->tokens - m[i].pos - 1;
         int depth = s->members[i].drafts ? s->draft[0].depth : 0;
         drafts += s->members[i].drafts;
-        grow(&m[i].tree, r[i].guess, r[i].from + m[i].pos, reach, depth < room ? depth : (int)room,
+        grow(&m[i].tree, r[i].guess, r[i].from + m[i].pos, depth < room ? depth : (int)room,
              SIM_MAX);
     }
     budget_share(s);
@@ -370,17 +448,17 @@ double sim_rate(const struct sim_run *r, int replies, int64_t stride) {
     return sum / ms;
 }
 
-// Milliseconds of a reply with each number of nodes from 0 to SIM_MAX, added to ms[]. A tree is
-// the beginning of every larger one, so one tree a position serves all.
-static void fixed_reply(const struct sim_run *r, int64_t from, double ms[SIM_MAX + 1]) {
+// A tree is the beginning of every larger one, so one tree a position serves all.
+void sim_fixed(const struct sim_run *r, double ms[SIM_MAX + 1]) {
     struct walk walks[SIM_TOKENS];
     for (int pos = 0; pos < r->tokens; pos++) {
         struct ddtree t;
         int room = (int)r->tokens - pos - 1, depth = price_depth(SIM_DEPTH, r->reach);
-        grow(&t, r->guess, from + pos, r->reach, room < depth ? room : depth, SIM_MAX);
+        grow(&t, r->guess, r->from + pos, room < depth ? room : depth, SIM_MAX);
         walk_truth(&t, r->tokens - pos, &walks[pos]);
     }
     for (int nodes = 0; nodes <= SIM_MAX; nodes++) {
+        ms[nodes] += r->device->unread * first_unread(r->guess);
         for (int pos = 0; pos < r->tokens;) {
             int count = 1;
             while (count < walks[pos].count && walks[pos].path[count] <= nodes)
@@ -397,8 +475,11 @@ double sim_best_fixed(const struct sim_run *r, int replies, int64_t stride, int 
     double ms[SIM_MAX + 1] = {0}, sum = (double)replies * (double)r->tokens;
     double best = 1 / sim_pass_ms(r->device, 1, 1);
     *nodes = -1;
-    for (int i = 0; i < replies; i++)
-        fixed_reply(r, r->from + i * stride, ms);
+    for (int i = 0; i < replies; i++) {
+        struct sim_run one = *r;
+        one.from += i * stride;
+        sim_fixed(&one, ms);
+    }
     for (int n = 0; n <= SIM_MAX; n++)
         if (sum / ms[n] > best) {
             best = sum / ms[n];

@@ -9,7 +9,7 @@
 
 #include "spec/tree/budget.h"
 
-enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MAX = 63 };
+enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MAX = 63, SIM_UNREAD = 64 };
 enum { SIM_TOKENS = 128 }; // of a reply or a recorded text at most
 
 struct sim_device {
@@ -24,27 +24,38 @@ struct sim_device {
     double first;                // factor of the very first pass and draft
     double min[2]; // parts of the best fixed number of nodes that first and later replies must have
     struct price_experts experts; // none: {0}
+    // Milliseconds that a draft takes besides for each token that it has not read yet, of the
+    // prompt or of steps without a draft. With more than SIM_UNREAD of them a pass reads these.
+    double unread;
 };
 
 extern const struct sim_device sim_devices[];
-extern const int sim_n_devices;
+extern const int sim_n_devices;   // those on which a draft takes less than a pass of one row;
+extern const int sim_all_devices; // and the others after them
 
-// What a draft model guessed at one depth: the rank of the token that came, SIM_K where it is not
-// among the candidates, and their log-probabilities.
+// What a draft model guessed at one depth: the rank of the token that came, SIM_RANKS where it is
+// none of the best, and their log-probabilities.
+enum { SIM_RANKS = 3 };
 struct sim_record {
     int rank;
-    float logp[SIM_K];
+    float logp[SIM_RANKS];
 };
 
 // A text that the target decoded plainly, with what its draft guessed at every position
 // (tests/budget/record_drafts.c).
 struct sim_text {
     char id[32];
-    int n; // positions
-    struct sim_record at[SIM_TOKENS][PRICE_REACHES][SIM_DEPTH];
+    int prompt, n; // tokens of the prompt, positions
+    int depth[SIM_TOKENS];
+    struct sim_record at[SIM_TOKENS][SIM_DEPTH];
 };
 
-// The next text of a record: 1, 0 at its end, -1 where the file is none.
+// The next text of a record: 1, 0 at its end, -1 where the file is none. Of each depth it has three
+// characters from '!' on: SIM_BESTS times the rank and the root of the best guess's negated
+// log-probability in steps of SIM_BEST, and those of the next two in steps of SIM_OTHER.
+enum { SIM_BESTS = 22, SIM_OTHERS = 90 };
+#define SIM_BEST  0.08
+#define SIM_OTHER 0.15
 int sim_read_text(FILE *f, struct sim_text *t);
 
 // How good the guesses are.
@@ -85,6 +96,9 @@ double sim_batch(struct sim_run *r, int n, int replies);
 
 // Tokens per millisecond of all replies together that begin at r->from + i * stride.
 double sim_rate(const struct sim_run *r, int replies, int64_t stride);
+// Adds the milliseconds of a reply of r->tokens tokens, at most SIM_TOKENS, with each number of
+// nodes from 0 on and drafts of r->reach.
+void sim_fixed(const struct sim_run *r, double ms[SIM_MAX + 1]);
 // Of the best fixed number of nodes, -1 (plain) to SIM_MAX, of drafts of r->reach, over the same
 // replies of r->tokens tokens, at most SIM_TOKENS.
 double sim_best_fixed(const struct sim_run *r, int replies, int64_t stride, int *nodes);
