@@ -101,7 +101,7 @@ static void a_good_draft_is_used_at_once(void **state) {
             bool gpu = sim_devices[d].kind == PRICE_GPU, plain = guess == &useless;
             figure(first, plain ? gpu ? 0.975 : 0.965 : sim_devices[d].min[0], sim_devices[d].name,
                    guess->name, "first reply");
-            figure(later, plain ? 0.98 : sim_devices[d].min[1], sim_devices[d].name, guess->name,
+            figure(later, plain ? 0.975 : sim_devices[d].min[1], sim_devices[d].name, guess->name,
                    "later ones");
         }
 }
