@@ -173,10 +173,13 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     static const char *const blocks[2][3] = {
         {"mtp chain", "mtp tree", "mtp tree with lookup"},
         {"eagle3 chain", "eagle3 tree", "eagle3 tree with lookup"}};
+    static const char *const several[] = {"chain of two drafts", "tree of two drafts",
+                                          "tree of two drafts with lookup"};
     const struct pair_backend *b = pick_backend(p, g);
     *w = (struct gen_way){.name = names[kind],
                           .model = b->model,
                           .draft = b->draft,
+                          .drafts = 1,
                           .hidden = b->hidden,
                           .share_noise = rng_below(g, 2),
                           .chunk = pick_chunk(p, g),
@@ -197,6 +200,12 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     if (kind <= 1 && b->mtp && w->seed / 2 % 3) {
         w->draft = b->mtp;
         w->name = blocks[p->eagle3][kind + (w->n_kinds == 2)];
+    }
+    if (kind <= 1 && b->mtp && w->seed / 6 % 2) {
+        w->draft = b->draft;
+        w->second = b->mtp;
+        w->drafts = 3;
+        w->name = several[kind + (w->n_kinds == 2)];
     }
 }
 
@@ -297,6 +306,7 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
         f->tokens += other.n;
         f->count[FEATURE_BLOCK] += strncmp(w.name, "mtp", 3) == 0;
         f->count[FEATURE_EAGLE3] += strncmp(w.name, "eagle3", 6) == 0;
+        f->count[FEATURE_SEVERAL] += w.second != NULL;
         f->count[FEATURE_HIDDEN] += hidden_of_both(&plain, &other) > 0;
         if (!same(&plain, &other)) {
             explain(p, number, s, &w, &plain, &other);
@@ -331,7 +341,7 @@ struct part {
 };
 
 static int pick_part(struct part *t, const struct pair *p, const struct pair_backend *b,
-                     struct draft *draft, struct rng *g, struct err *e) {
+                     struct draft *const drafts[2], struct rng *g, struct err *e) {
     struct features ignored = {0};
     struct gen_way off = {
         .name = "plain", .model = p->b[0].model, .hidden = p->b[0].hidden, .chunk = 512};
@@ -352,7 +362,9 @@ static int pick_part(struct part *t, const struct pair *p, const struct pair_bac
         t->w.name = "plain";
     }
     t->w.model = b->model;
-    t->w.draft = draft;
+    t->w.draft = drafts[0];
+    t->w.second = drafts[1];
+    t->w.drafts = drafts[1] ? 1 + rng_below(g, 3) : 1;
     t->w.hidden = b->hidden;
     record(&t->w, t->tokens, &t->s, &t->full);
     return rc;
@@ -387,12 +399,14 @@ static int run_group(const struct pair *p, int number, struct features *f, struc
     struct gen_member m[GEN_MEMBERS] = {0};
     int n = rng_below(&g, 2) ? GEN_MEMBERS : 2 + (int)rng_below(&g, GEN_MEMBERS - 1), rc = 0;
     const struct pair_backend *b = pick_backend(p, &g);
-    struct draft *draft = b->mtp && number % 3 ? b->mtp : b->draft; // members share it
+    struct draft *drafts[2] = {b->mtp && number % 3 ? b->mtp : b->draft}; // members share them
+    if (b->mtp && number % 2)
+        drafts[1] = drafts[0] == b->mtp ? b->draft : b->mtp;
     struct part *t = calloc((size_t)n, sizeof *t);
     if (!t)
         return err_set(e, ERR_MEMORY, "no memory for a group of %d", n);
     for (int i = 0; i < n && !rc; i++) {
-        rc = pick_part(&t[i], p, b, draft, &g, e);
+        rc = pick_part(&t[i], p, b, drafts, &g, e);
         m[i] = (struct gen_member){.r = &t[i].s.r, .w = &t[i].w, .leaves = -1, .out = &t[i].got};
         m[i].joins = rng_below(&g, 2) ? (int)rng_below(&g, 8) : 0;
         m[i].parks = rng_below(&g, 2);

@@ -47,6 +47,9 @@ enum feature {
     FEATURE_BLOCK_TREE,   // trees of such with two nodes of a depth,
     FEATURE_BLOCK_PATH,   // and paths through such
     FEATURE_EAGLE3,       // runs for which an EAGLE-3 draft guesses
+    FEATURE_SEVERAL,      // runs for which two drafts guess,
+    FEATURE_SEVERAL_TREE, // trees with guesses of each that the other has not,
+    FEATURE_SEVERAL_PATH, // and paths with guesses of both
     FEATURE_HIDDEN,       // runs whose hidden states were compared,
     FEATURE_HIDDEN_GROUP, // and members of groups
     FEATURE_DEAD,         // replies that ended because nothing was allowed

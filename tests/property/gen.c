@@ -33,7 +33,7 @@ struct group {
     struct player *p; // [n]
     int n;
     struct step *step;
-    struct drafter *draft; // of all that use it, or NULL
+    struct drafter *drafts[2]; // of all that use it, or NULL
     struct price *price;
     struct member feeder; // runs other tokens on a sequence that is to be thrown away
     struct features *f;
@@ -189,12 +189,26 @@ static bool is_priced(const struct gen_way *w) {
 static void count_block(struct features *f, const struct player *p) {
     const struct ddtree *t = &p->m.tree;
     bool branched = false;
-    if (!p->m.c.use_draft || !p->g.w->draft || draft_traits(p->g.w->draft).depends != DRAFT_BY_PATH)
+    if (!p->m.c.drafts || !p->g.w->draft || p->g.w->second ||
+        draft_traits(p->g.w->draft).depends != DRAFT_BY_PATH)
         return;
     for (int i = 2; i < t->n; i++)
         branched = branched || t->parent[i] != i - 1;
     f->count[FEATURE_BLOCK_TREE] += branched;
     f->count[FEATURE_BLOCK_PATH] += p->m.walk.count > 1;
+}
+
+// Of two drafts: trees that have guesses of each alone, and paths through some.
+static void count_several(struct features *f, const struct player *p) {
+    const struct ddtree *t = &p->m.tree;
+    const struct walk *w = &p->m.walk;
+    unsigned tree = 0, path = 0;
+    for (int i = 1; i < t->n; i++)
+        tree |= 1u << tree_drafts(t->origin[i]);
+    for (int i = 1; i < w->count; i++)
+        path |= tree_drafts(t->origin[w->path[i]]);
+    f->count[FEATURE_SEVERAL_TREE] += (tree & 6) == 6;
+    f->count[FEATURE_SEVERAL_PATH] += path == 3;
 }
 
 static void count_step(struct features *f, int64_t before, const struct ddtree *t,
@@ -339,6 +353,7 @@ static int take(struct group *g, struct player *p, bool trees, struct err *e) {
         hash_tree(&out->trees, &p->m.tree);
         count_step(g->f, p->before, &p->m.tree, w);
         count_block(g->f, p);
+        count_several(g->f, p);
         g->f->count[FEATURE_PRICED_TREE] += p->m.tree.n > 1 && is_priced(p->g.w);
     }
     if (piece && take_known(g, p, trees, e))
@@ -386,7 +401,7 @@ static int join(struct group *g, struct player *p, struct err *e) {
     g->f->count[FEATURE_CHOSEN] += w->choose;
     g->f->count[FEATURE_PRICED] += is_priced(w);
     for (int i = 0; i < w->n_kinds && !rc; i++) {
-        c.use_draft = c.use_draft || w->kinds[i] == DRAFT_MODEL;
+        c.drafts |= w->kinds[i] == DRAFT_MODEL ? w->drafts : 0;
         if (w->kinds[i] == DRAFT_MODEL)
             continue;
         rc = drafter_create(&p->drafters[p->n_drafters], w->kinds[i], &d, e);
@@ -497,13 +512,18 @@ static int run_step(struct group *g, int step, int *left, struct err *e) {
 static int group_init(struct group *g, const struct gen_way *w, struct err *e) {
     struct step_config c = {.model = w->model, .max_members = g->n};
     struct member_config feeder = {.tree = {.k = 1}};
-    struct draft_config d = {
-        .model = w->model, .draft = w->draft, .max_k = TREE_MAX_K, .max_members = g->n};
+    const struct price_drafts prices = {.n = 2};
+    struct draft *drafts[] = {w->draft, w->second};
+    int rc = 0;
     sample_params_init(&feeder.sample);
-    int rc = w->draft ? drafter_create(&g->draft, DRAFT_MODEL, &d, e) : 0;
+    for (int i = 0; i < 2 && !rc && drafts[i]; i++) {
+        struct draft_config d = {
+            .model = w->model, .draft = drafts[i], .max_k = TREE_MAX_K, .max_members = g->n};
+        rc = drafter_create(&g->drafts[i], DRAFT_MODEL, &d, e);
+        c.drafts[c.n_drafts++] = g->drafts[i];
+    }
     if (!rc)
-        rc = price_create(&g->price, PRICE_CPU, NULL, NULL, e);
-    c.draft = g->draft;
+        rc = price_create(&g->price, PRICE_CPU, NULL, &prices, e);
     c.price = g->price;
     if (!rc)
         rc = member_init(&g->feeder, w->model, &feeder, e);
@@ -526,7 +546,8 @@ int gen_run_many(struct gen_member *members, int n, uint64_t seed, struct featur
     step_destroy(g.step);
     member_fini(&g.feeder);
     price_destroy(g.price);
-    drafter_destroy(g.draft);
+    drafter_destroy(g.drafts[0]);
+    drafter_destroy(g.drafts[1]);
     free(g.p);
     return rc;
 }

@@ -29,11 +29,13 @@ struct gen_request {
     struct automaton *automaton; // what the reply must satisfy; NULL: anything goes
 };
 
-// How it is decoded. Ways that share passes have the same model and draft.
+// How it is decoded. Ways that share passes have the same model and drafts.
 struct gen_way {
     const char *name;
     struct model *model;
     struct draft *draft;             // NULL: the model has no draft attached
+    struct draft *second;            // NULL: it has no other one
+    unsigned drafts;                 // which of the two guess, where DRAFT_MODEL is among `kinds`
     const struct tap_reader *hidden; // NULL: hidden states of the model are not read
     enum draft_kind kinds[STEP_MAX_DRAFTERS];
     int n_kinds;

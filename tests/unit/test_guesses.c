@@ -20,7 +20,7 @@ static void fill_member(struct member *m, struct sequence *s, int64_t len, int w
                                      TREE_BY_CANDIDATES};
     static const int32_t path[] = {0, 1, 3, 4};
     *s = (struct sequence){.len = len + (walked ? walked : 1)};
-    *m = (struct member){.seq = s, .c.use_draft = true, .tree.n = 6, .walk.count = walked};
+    *m = (struct member){.seq = s, .c.drafts = 1, .asked = 1, .tree.n = 6, .walk.count = walked};
     memcpy(m->tree.parent, parent, sizeof parent);
     memcpy(m->tree.depth, depth, sizeof depth);
     memcpy(m->tree.origin, origin, sizeof origin);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trees of members that grow together, level by level: one call of the drafter for all of a level,
-// and the same trees, nodes requested and choices as each alone, with masks and without. Errors of
-// the drafter on the way are the step's.
+// and the same trees, nodes requested and choices as each alone, with masks and without, of one
+// drafter and of several. Errors of all drafters that were called are the step's, those of some
+// only leave out what these guess.
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -16,7 +17,10 @@ enum { MEMBERS = 4, DEPTH = 5, WIDTH = 3, STEPS = 20, PROMPT = 6 };
 // A drafter whose candidates are a hash of root and path; it is several drafters' self, which
 // differ in whether trees may grow together.
 struct paths {
-    bool together;
+    bool together, flat; // flat: candidates depend on the depth alone, in a table
+    uint64_t salt;
+    int proposed; // calls of propose; fail_propose: all of these fail
+    bool fail_propose;
     int calls, questions, nodes, fail_at; // calls of a level; 0: none fails
     struct own {
         struct paths *of;
@@ -45,18 +49,22 @@ static bool paths_by_path(const void *self) {
     return ((const struct paths *)self)->together;
 }
 
+static void fill(const struct own *o, int at, int k, uint64_t h, int32_t *ids, float *logp) {
+    for (int r = 0; r < k; r++) {
+        ids[at + r] = (int32_t)((h + 7 * (uint64_t)r) % TINY_VOCAB);
+        logp[at + r] = -0.3f - 0.4f * (float)r - (float)((h + o->of->salt) % 3);
+    }
+}
+
 static void answer(struct tree_question *q) {
     struct own *o = q->arg;
     assert_in_range(q->n, 1, WIDTH);
     for (int i = 0; i < q->n; i++) {
-        uint64_t h = (uint64_t)o->root;
+        uint64_t h = (uint64_t)o->root + o->of->salt;
         for (int d = 0; d < q->nodes[i].depth; d++)
             h = rng_hash(h, (uint64_t)q->nodes[i].path[d], 1, 0);
         assert_int_equal(q->nodes[i].depth, q->nodes[0].depth);
-        for (int r = 0; r < q->k; r++) {
-            o->ids[i * q->k + r] = (int32_t)((h + 7 * (uint64_t)r) % TINY_VOCAB);
-            o->logp[i * q->k + r] = -0.3f - 0.4f * (float)r - (float)(h % 3);
-        }
+        fill(o, i * q->k, q->k, h, o->ids, o->logp);
     }
     o->of->nodes += q->n;
     q->answer = (struct tree_candidates){o->ids, o->logp, NULL};
@@ -86,11 +94,22 @@ static int paths_expand(void *arg, const struct tree_node *nodes, int n, int k,
 static int paths_propose(void *self, const struct draft_request *r, int n,
                          struct proposal *const *out, struct err *e) {
     struct paths *p = self;
-    (void)e;
+    p->proposed++;
+    if (p->fail_propose)
+        return err_set(e, ERR_MEMORY, "the draft fails");
     for (int i = 0; i < n; i++) {
         p->own[i].of = p;
         p->own[i].root = r[i].root;
         out[i]->depth = DEPTH;
+        if (p->flat) {
+            out[i]->k = WIDTH;
+            out[i]->ids = p->own[i].ids;
+            out[i]->logp = p->own[i].logp;
+            for (int d = 0; d < DEPTH; d++)
+                fill(&p->own[i], d * WIDTH, WIDTH, (uint64_t)r[i].root * 5 + (uint64_t)d,
+                     p->own[i].ids, p->own[i].logp);
+            continue;
+        }
         out[i]->expand = paths_expand;
         out[i]->expand_arg = &p->own[i];
         out[i]->expand_many = paths_expand_many;
@@ -127,9 +146,11 @@ struct seen {
     struct walk walk[MEMBERS][STEPS];
 };
 
+enum { DRAFTS = 3 }; // two that depend on the path, one that does not
+
 struct team {
-    struct paths paths;
-    struct drafter *drafter;
+    struct paths paths, more[DRAFTS - 1];
+    struct drafter *drafter[DRAFTS];
     struct step *step;
     struct member m[MEMBERS];
     struct automaton *automaton[MEMBERS];
@@ -138,20 +159,27 @@ struct team {
 
 // Members first .. first + n - 1: sizes of trees differ, the odd ones have masks, one of which
 // allows few tokens or one at times.
-static void open_team(struct team *t, const struct tiny_rig *f, bool together, int first, int n) {
-    struct draft_config d = {.recording = (const int32_t *)(const void *)&t->paths,
-                             .max_members = MEMBERS};
+// drafts: 1, or DRAFTS, of which members ask some or all.
+static void open_team(struct team *t, const struct tiny_rig *f, bool together, int first, int n,
+                      int drafts) {
     struct step_config s = {.model = f->m, .max_members = MEMBERS};
     struct member *in[MEMBERS];
     memset(t, 0, sizeof *t);
-    t->paths.together = together;
-    assert_int_equal(drafter_create_class(&t->drafter, &paths_class, &d, NULL), 0);
-    s.draft = t->drafter;
+    t->paths.together = t->more[0].together = together;
+    t->more[0].salt = 100;
+    t->more[1].flat = true;
+    for (int i = 0; i < drafts; i++) {
+        const struct paths *p = i ? &t->more[i - 1] : &t->paths;
+        struct draft_config d = {.recording = (const int32_t *)(const void *)p,
+                                 .max_members = MEMBERS};
+        assert_int_equal(drafter_create_class(&t->drafter[i], &paths_class, &d, NULL), 0);
+        s.drafts[s.n_drafts++] = t->drafter[i];
+    }
     assert_int_equal(step_create(&t->step, &s, NULL), 0);
     for (int i = 0; i < n; i++) {
         const int who = first + i;
         struct member *m = &t->m[i];
-        struct member_config c = {.use_draft = true};
+        struct member_config c = {.drafts = drafts == 1 ? 1 : who == 3 ? 7 : 7u ^ 1u << who};
         c.tree =
             (struct tree_options){.budget = 4 + 5 * who, .k = 1 + who, .max_depth = TREE_MAX_DEPTH};
         sample_params_init(&c.sample);
@@ -186,7 +214,8 @@ static void close_team(struct team *t, int n) {
             constraint_drop(t->automaton[i]->constraint);
     }
     step_destroy(t->step);
-    drafter_destroy(t->drafter);
+    for (int i = 0; i < DRAFTS; i++)
+        drafter_destroy(t->drafter[i]);
 }
 
 static void run_team(struct team *t, int first, int n, struct seen *out) {
@@ -216,11 +245,11 @@ static void same_tree(const struct ddtree *a, const struct ddtree *b) {
     }
 }
 
-static void test_same_as_alone(void **state) {
+static void same_as_alone(const struct tiny_rig *rig, int drafts) {
     static struct team t;
     static struct seen all, one[2];
     int calls[2] = {0}, questions = 0, nodes[3] = {0}, rows = 0;
-    open_team(&t, *state, true, 0, MEMBERS);
+    open_team(&t, rig, true, 0, MEMBERS, drafts);
     run_team(&t, 0, MEMBERS, &all);
     calls[0] = t.paths.calls;
     questions = t.paths.questions;
@@ -228,7 +257,7 @@ static void test_same_as_alone(void **state) {
     close_team(&t, MEMBERS);
     for (int together = 0; together < 2; together++)
         for (int i = 0; i < MEMBERS; i++) {
-            open_team(&t, *state, together, i, 1);
+            open_team(&t, rig, together, i, 1, drafts);
             run_team(&t, i, 1, &one[together]);
             calls[1] += together ? t.paths.calls : 0;
             nodes[1 + together] += t.paths.nodes;
@@ -244,9 +273,61 @@ static void test_same_as_alone(void **state) {
             }
     assert_true(rows > 2 * 2 * MEMBERS * STEPS); // there are guesses
     assert_int_equal(questions, calls[1]);
-    assert_true(calls[0] <= DEPTH * STEPS && 2 * calls[0] < calls[1]);
+    assert_true(calls[0] <= DEPTH * STEPS && 3 * calls[0] < 2 * calls[1]);
     assert_int_equal(nodes[0], nodes[1]);
     assert_int_equal(nodes[0], nodes[2]);
+    for (int i = 0; i < MEMBERS; i++) {
+        unsigned all_of = 0, mixed = 0;
+        for (int s = 0; s < STEPS; s++)
+            for (int r = 1; r < all.tree[i][s].n; r++) {
+                unsigned by = tree_drafts(all.tree[i][s].origin[r]);
+                all_of |= by;
+                mixed += (by & (by - 1)) != 0;
+            }
+        assert_int_equal(all_of, drafts == 1 ? 1 : i == 3 ? 7 : 7u ^ 1u << i);
+        assert_true(drafts == 1 ? mixed == 0 : i == 3 ? mixed > 0 : true);
+    }
+}
+
+static void test_same_as_alone(void **state) {
+    same_as_alone(*state, 1);
+    same_as_alone(*state, DRAFTS);
+}
+
+// A draft that fails, at once or at a level, is left out: the trees have guesses of the others, and
+// after some such steps it is not called any more. Where all fail it is the step's failure.
+static void test_some_fail(void **state) {
+    static struct team t;
+    struct member *in[MEMBERS];
+    struct err e = {0};
+    for (int level = 0; level < 2; level++) {
+        int proposed = 0;
+        open_team(&t, *state, true, 0, MEMBERS, DRAFTS);
+        for (int i = 0; i < MEMBERS; i++)
+            in[i] = &t.m[i];
+        for (int s = 0; s < STEP_DRAFT_FAILURES + 2; s++) {
+            unsigned by = 0;
+            t.more[0].fail_propose = !level;
+            t.more[0].fail_at = level ? t.more[0].calls + 1 : 0;
+            assert_int_equal(step_run(t.step, in, MEMBERS, &e), 0);
+            for (int i = 0; i < MEMBERS; i++) {
+                assert_int_equal(t.m[i].rc, 0);
+                assert_true(t.m[i].tree.n > 1);
+                for (int r = 1; r < t.m[i].tree.n; r++)
+                    by |= tree_drafts(t.m[i].tree.origin[r]);
+                t.m[i].root = t.m[i].walk.chosen[t.m[i].walk.count - 1];
+            }
+            assert_int_equal(by, 5);
+            proposed = s == STEP_DRAFT_FAILURES - 1 ? t.more[0].proposed : proposed;
+        }
+        assert_int_equal(t.more[0].proposed, proposed);
+        t.paths.fail_propose = t.more[1].fail_propose = true;
+        int64_t len = sequence_len(t.m[0].seq);
+        assert_int_equal(step_run(t.step, in, MEMBERS, &e), ERR_MEMORY);
+        assert_string_equal(e.text, "the draft fails");
+        assert_int_equal(sequence_len(t.m[0].seq), len);
+        close_team(&t, MEMBERS);
+    }
 }
 
 // The step fails whose level fails; nobody's state has changed, and after some such failures in a
@@ -255,7 +336,7 @@ static void test_failures(void **state) {
     static struct team t;
     struct member *in[MEMBERS];
     struct err e = {0};
-    open_team(&t, *state, true, 0, MEMBERS);
+    open_team(&t, *state, true, 0, MEMBERS, 1);
     for (int i = 0; i < MEMBERS; i++)
         in[i] = &t.m[i];
     for (int i = 0; i < STEP_DRAFT_FAILURES; i++) {
@@ -276,6 +357,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_alone),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_some_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -54,7 +54,8 @@ int batch_create(struct batch **out, struct session *s, int max_members, struct 
     b->s = s;
     b->max_members = max_members;
     struct step_config c = {.model = session_model(s),
-                            .draft = session_drafter(s),
+                            .drafts = {session_drafter(s)},
+                            .n_drafts = session_drafter(s) != NULL,
                             .price = session_price(s),
                             .prompts = session_prompt_price(s),
                             .max_members = max_members};
@@ -155,10 +156,10 @@ static int make_drafters(struct job *j, struct member_config *c, struct err *e) 
         break;
     case SPECULATE_CHAIN:
         c->tree.k = 1;
-        c->use_draft = true;
+        c->drafts = 1;
         break;
     case SPECULATE_TREE:
-        c->use_draft = true;
+        c->drafts = 1;
         if (!j->r.no_lookup)
             rc = add_drafter(j, DRAFT_LOOKUP, e);
         break;
@@ -166,7 +167,7 @@ static int make_drafters(struct job *j, struct member_config *c, struct err *e) 
         rc = add_drafter(j, DRAFT_LOOKUP, e);
         break;
     case SPECULATE_ORACLE:
-        c->use_draft = j->r.oracle.with_draft;
+        c->drafts = j->r.oracle.with_draft;
         rc = add_drafter(j, DRAFT_ORACLE, e);
         break;
     }
@@ -289,7 +290,7 @@ void job_park(struct job *j, bool parked) {
 }
 
 void job_undraft(struct job *j) {
-    j->m.c.use_draft = false;
+    j->m.c.drafts = 0;
 }
 
 int job_failed(const struct job *j, struct err *e) {
@@ -335,7 +336,7 @@ bool job_unfinished(const struct job *j) {
 int64_t job_growth(const struct job *j) {
     int64_t left = j->max_new - j->out->n;
     int deepest = min_i32(j->m.c.tree.max_depth, TREE_MAX_DEPTH);
-    bool guesses = j->m.c.tree.budget > 0 && (j->m.c.use_draft || j->n_drafters);
+    bool guesses = j->m.c.tree.budget > 0 && (j->m.c.drafts || j->n_drafters);
     return min_i64(1 + (guesses ? deepest : 0), max_i64(left, 1));
 }
 

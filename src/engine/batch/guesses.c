@@ -42,7 +42,7 @@ void guess_counts_add(struct guess_counts *c, const struct member *m, const stru
         const int node = m->walk.path[i];
         c->accepted[origin_of(m, node)][m->tree.depth[node] - 1]++;
     }
-    if (draft && m->drafted && m->c.use_draft)
+    if (draft && m->asked)
         count_unknown(c, m, draft);
     c->passes[span]++;
     c->tokens[span] += m->walk.count;

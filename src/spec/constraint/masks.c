@@ -216,14 +216,15 @@ struct offer {
     const int32_t *ids;
     const float *logp;
     int n;
-    bool unordered; // the best are, instead
+    bool unordered;        // the best are, instead
+    const uint8_t *origin; // of each; NULL: all of base
 };
 
 // Log-probabilities below a node by its token, where they depend on it; else those of its depth.
 static struct offer offer_below(const struct proposal *p, const struct tree_node *node) {
     ptrdiff_t k = p->k, first = (ptrdiff_t)(node->depth - 1) * k;
     struct offer o = {p->ids + (ptrdiff_t)node->depth * k, p->logp + (ptrdiff_t)node->depth * k,
-                      min_i32(p->k, TREE_MAX_K), false};
+                      min_i32(p->k, TREE_MAX_K), false, NULL};
     for (ptrdiff_t q = 0; p->pair && node->depth > 0 && q < k && !o.unordered; q++) {
         o.unordered = p->ids[first + q] == node->path[node->depth - 1];
         o.logp = o.unordered ? p->pair + (first + q) * k : o.logp;
@@ -238,7 +239,8 @@ static struct offer offer_of(const struct masks *m, int i, const struct tree_can
     if (!p->expand)
         return offer_below(p, &m->asked[i]);
     ptrdiff_t at = (ptrdiff_t)i * m->wide;
-    return (struct offer){answer->ids + at, answer->logp + at, m->wide, false};
+    return (struct offer){answer->ids + at, answer->logp + at, m->wide, false,
+                          answer->origin ? answer->origin + at : NULL};
 }
 
 // The candidates of an offer in the order in which they are taken: order[n].
@@ -269,6 +271,7 @@ static void add_answer(struct answer *a, int32_t token, float logp, uint8_t orig
 static void add_allowed(const struct masks *m, const struct requested_node *node,
                         const struct offer *o, struct answer *out) {
     const struct constraint *c = m->c;
+    const uint8_t usual = m->base->origin ? m->base->origin : TREE_BY_CANDIDATES;
     double forbidden = 0, allowed = 0;
     int first = out->n;
     uint8_t order[TREE_MAX_K];
@@ -280,7 +283,7 @@ static void add_allowed(const struct masks *m, const struct requested_node *node
         bool good = c->class->allows(c->self, node->state, o->ids[i]);
         *(good ? &allowed : &forbidden) += exp((double)o->logp[i]);
         if (good)
-            add_answer(out, o->ids[i], o->logp[i], TREE_BY_CANDIDATES);
+            add_answer(out, o->ids[i], o->logp[i], o->origin ? o->origin[i] : usual);
     }
     if (forbidden <= 0)
         return;

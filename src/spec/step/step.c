@@ -15,55 +15,25 @@
 #include "base/num.h"
 #include "ops/observe/timing.h"
 #include "spec/constraint/masks.h"
+#include "spec/step/drafting.h"
 
 struct step {
     struct step_config c;
     struct exec *x;
     int64_t vocab;
     int64_t max_rows, max_verify; // of a pass, of trees and chosen tokens
+    struct drafting *drafting;
     struct forest forest;
-    struct arena arena;                    // of what follows:
-    struct member **in;                    // [max_members] those that take part
-    struct sequence **seqs;                // [max_members] theirs
-    struct model_path *paths;              // [max_members]
-    int32_t *path_rows;                    // [max_verify] rows of the paths
-    struct sample_row *rows;               // [max_verify] of the wanted rows
-    int32_t *choice;                       // [max_verify] what was chosen after them
-    struct draft_request *request;         // [max_members]
-    struct draft_request *shared_requests; // [max_members] those of the shared drafter, packed,
-    struct proposal *proposals;            // [max_members]
-    struct proposal **shared_proposals;    // [max_members] and where their answers go
-    struct growth *growing;                // [max_members] trees that grow together, or NULL,
-    struct tree_question *questions;       // [max_members] and what they request of the drafter
-    struct budget_step share;              // of the newest step,
-    struct budget_member *budgeted;        // [max_members] its members,
-    struct member **owner;                 // [max_members] and whose they are
-    float *row;                            // [vocab] host copy of one logits row, for hashes
-    struct step_times ms;                  // of the newest step
-    int draft_failures;                    // of the shared drafter, in a row
+    struct arena arena;       // of what follows:
+    struct member **in;       // [max_members] those that take part
+    struct sequence **seqs;   // [max_members] theirs
+    struct model_path *paths; // [max_members]
+    int32_t *path_rows;       // [max_verify] rows of the paths
+    struct sample_row *rows;  // [max_verify] of the wanted rows
+    int32_t *choice;          // [max_verify] what was chosen after them
+    float *row;               // [vocab] host copy of one logits row, for hashes
+    struct step_times ms;     // of the newest step
 };
-
-// The tree of a member whose candidates depend on the path.
-struct growth {
-    struct ddtree_build *build;
-    struct proposal allowed; // what its masks leave
-    struct member *m;
-    const struct proposal *p; // what the drafter has proposed
-    bool requested;           // of the drafter, for its next level; false: it is complete
-};
-
-struct step_rows {
-    int64_t pieces, trees; // of prompts besides them; most of all trees together
-};
-
-// The member's rows after which a token is known, of which log-probabilities are wanted.
-static inline int64_t step_known(const struct member *m) {
-    return m->phase == MEMBER_PROMPT ? m->n_known : 0;
-}
-// And those after which one may be chosen.
-static inline int64_t step_sampled_rows(const struct member *m) {
-    return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
-}
 
 static int check_budget(const struct tree_options *t, struct err *e) {
     if (t->budget < 0 || t->budget > TREE_MAX_BUDGET)
@@ -111,286 +81,6 @@ void member_fini(struct member *m) {
     m->logprobs = m->known = NULL;
 }
 
-// The drafting part of a step: which members draft, one call of the shared drafter for all of them,
-// their own drafters, their trees, and how the rows of the pass are shared among the trees.
-
-// Deepest node that the member's limits could use.
-static int limit_of(const struct member *m) {
-    const struct walk_limits *l = &m->limits;
-    int64_t left = min_i64(l->tokens_left, l->context_left) - 1;
-    return (int)min_i64(min_i32(m->c.tree.max_depth, TREE_MAX_DEPTH), left);
-}
-
-// The same of its drafters.
-static int depth_of(const struct step *s, const struct member *m) {
-    int max = m->c.use_draft ? drafter_max_depth(s->c.draft) : 0;
-    for (int i = 0; i < m->c.n_drafters; i++)
-        max = max_i32(max, drafter_max_depth(m->c.drafters[i]));
-    return min_i32(max, limit_of(m));
-}
-
-// Depth of that of its drafters which reaches least far: a draft model, if there is one. Its time
-// is what reaching less deep may save.
-static int reach_of(const struct step *s, const struct member *m) {
-    int min = m->c.use_draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH;
-    for (int i = 0; i < m->c.n_drafters; i++)
-        min = min_i32(min, drafter_max_depth(m->c.drafters[i]));
-    return min;
-}
-
-// Whether all that guesses for the member costs nothing.
-static bool guesses_free(const struct member *m) {
-    bool free = !m->c.use_draft && m->c.n_drafters > 0;
-    for (int i = 0; free && i < m->c.n_drafters; i++)
-        free = drafter_free(m->c.drafters[i]);
-    return free;
-}
-
-// Who drafts: members without a budget whenever they may, the others where it pays together with
-// `pieces` rows of prompts. max: nodes besides the root that a tree without a budget may have.
-static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
-    struct budget_step *b = &s->share;
-    *b = (struct budget_step){.price = s->c.price,
-                              .members = s->budgeted,
-                              .other_rows = pieces,
-                              .draft = {{.max_depth = TREE_MAX_DEPTH}}};
-    for (int i = 0; i < n; i++) {
-        struct member *m = s->in[i];
-        int nodes = (int)min_i64(m->c.tree.budget, max);
-        s->request[i] = (struct draft_request){
-            .seq = m->seq, .root = m->root, .k = m->c.tree.k, .max_depth = depth_of(s, m)};
-        if (m->masks)
-            s->request[i].k = masks_wanted(m->c.tree.k);
-        m->drafted = m->phase == MEMBER_DECODE && nodes > 0 && s->request[i].max_depth > 0 &&
-                     (m->c.use_draft || m->c.n_drafters);
-        if (m->phase == MEMBER_PROMPT || !m->c.budget) {
-            b->other_seqs++;
-            continue;
-        }
-        s->budgeted[b->n] =
-            (struct budget_member){.budget = m->c.budget,
-                                   .drafts = m->drafted,
-                                   .free = guesses_free(m),
-                                   .tree = &m->tree,
-                                   .forced = m->masks ? masks_forced_nodes(m->masks) : NULL};
-        s->owner[b->n++] = m;
-        if (m->drafted)
-            b->draft[0].max_depth = min_i32(b->draft[0].max_depth, reach_of(s, m));
-    }
-    if (!b->n)
-        return;
-    budget_drafts(b);
-    for (int i = 0; i < b->n; i++)
-        s->owner[i]->drafted = s->budgeted[i].drafts;
-}
-
-// The request to the member's drafters, now that it is known who drafts.
-static void fill_request(struct step *s, int i) {
-    struct member *m = s->in[i];
-    struct draft_request *r = &s->request[i];
-    if (m->c.budget)
-        r->useful_depth = s->share.draft[0].depth;
-    if (m->drafted && m->c.share_noise && !guesses_free(m))
-        r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
-}
-
-// A shared drafter that fails again and again is not called any more: guesses are worth no failed
-// steps.
-static void give_up_draft(struct step *s, int n) {
-    for (int i = 0; s->draft_failures >= STEP_DRAFT_FAILURES && i < n; i++)
-        s->in[i]->c.use_draft = false;
-}
-
-// One call of the shared drafter for all members that use it.
-static int propose_shared(struct step *s, int n, struct err *e) {
-    int count = 0;
-    for (int i = 0; i < n; i++) {
-        if (!s->in[i]->drafted || !s->in[i]->c.use_draft)
-            continue;
-        s->shared_requests[count] = s->request[i];
-        s->shared_proposals[count++] = &s->proposals[i];
-    }
-    if (!count)
-        return 0;
-    return drafter_propose(s->c.draft, s->shared_requests, count, s->shared_proposals, e);
-}
-
-static void note_draft(struct step *s, int n, int rc) {
-    bool called = false;
-    for (int i = 0; i < n; i++)
-        called = called || (s->in[i]->drafted && s->in[i]->c.use_draft);
-    if (called)
-        s->draft_failures = rc ? s->draft_failures + 1 : 0;
-}
-
-// The member's own drafters. One that fails is this member's failure.
-static void propose_own(struct step *s, int i) {
-    struct member *m = s->in[i];
-    struct proposal *p = &s->proposals[i];
-    for (int d = 0; m->drafted && !m->rc && d < m->c.n_drafters; d++)
-        m->rc = drafter_propose(m->c.drafters[d], &s->request[i], 1, &p, &m->err);
-}
-
-// A drafter's mistake must not become everybody's: tokens outside the vocabulary would make the
-// whole pass impossible.
-static int check_tree(const struct step *s, struct member *m) {
-    for (int i = 1; i < m->tree.n; i++)
-        if (m->tree.token[i] < 0 || m->tree.token[i] >= s->vocab)
-            return err_set(&m->err, ERR_USAGE,
-                           "a drafter guessed token id %d, which is outside the vocabulary of %lld",
-                           m->tree.token[i], (long long)s->vocab);
-    return 0;
-}
-
-// Whether the member's tree may have nodes that no drafter gave: those that its constraint
-// expects, where it guesses at all.
-static bool expects(const struct member *m) {
-    return m->masks && m->phase == MEMBER_DECODE && m->c.tree.budget > 0 &&
-           (m->c.use_draft || m->c.n_drafters);
-}
-
-static void take_tree(struct step *s, struct member *m) {
-    m->rc = m->rc ? m->rc : check_tree(s, m);
-    m->tree.n = m->rc ? 1 : m->tree.n;
-    if (m->masks)
-        masks_take(m->masks, &m->tree);
-}
-
-// Builds the member's tree of at most `nodes` nodes besides the root, or begins to: *growing counts
-// those that grow together.
-static void build_tree(struct step *s, int i, int64_t nodes, int *growing) {
-    struct member *m = s->in[i];
-    struct tree_options o = m->c.tree;
-    struct proposal allowed, *p = &s->proposals[i], *of = p;
-    o.budget = (int)min_i64(o.budget, nodes);
-    o.max_depth = s->request[i].max_depth;
-    if (m->rc || !(m->drafted || expects(m)))
-        return;
-    bool together = s->growing && p->expand_many && p->width > 0 &&
-                    (!*growing || p->expand_many == s->growing[0].p->expand_many);
-    struct growth *y = together ? &s->growing[(*growing)++] : NULL;
-    if (m->masks) {
-        o.max_depth = limit_of(m);
-        of = y ? &y->allowed : &allowed;
-        masks_offer(m->masks, p, &o, of);
-    }
-    if (y) {
-        y->m = m;
-        y->p = p;
-        y->requested = true;
-        ddtree_start(y->build, m->root, of, &o);
-        return;
-    }
-    m->rc = ddtree_build(&m->tree, m->root, of, &o, &m->err);
-    take_tree(s, m);
-}
-
-// Goes on with a tree until the drafter is needed, with whose question *q is filled, or the tree is
-// complete. Masks may need no drafter for a level.
-static void grow_tree(struct step *s, struct growth *y, struct tree_question *q) {
-    struct member *m = y->m;
-    const struct tree_node *nodes;
-    y->requested = false;
-    for (int n; !m->rc && (n = ddtree_level(y->build, &nodes)) > 0;) {
-        *q = (struct tree_question){y->p->expand_arg, nodes, n, ddtree_candidates(y->build), {0}};
-        if (m->masks) {
-            q->k = masks_candidates(m->masks);
-            int asked = masks_level(m->masks, nodes, n, &q->nodes, &m->err);
-            m->rc = min_i32(asked, 0);
-            y->requested = asked > 0;
-        } else {
-            y->requested = true;
-        }
-        if (y->requested)
-            return;
-        if (m->rc)
-            break;
-        struct tree_candidates own = masks_answer(m->masks, NULL);
-        ddtree_answer(y->build, &own);
-    }
-    if (!m->rc)
-        ddtree_finish(y->build, &m->tree);
-    take_tree(s, m);
-}
-
-static void answer_tree(struct growth *y, const struct tree_candidates *answer) {
-    struct tree_candidates own = *answer;
-    if (y->m->masks)
-        own = masks_answer(y->m->masks, answer);
-    ddtree_answer(y->build, &own);
-}
-
-// Trees whose candidates depend on the path, level by level: one call of the drafter for all.
-static int grow_trees(struct step *s, int n, struct err *e) {
-    int rc = 0;
-    for (int count = 1; !rc && count;) {
-        count = 0;
-        for (int i = 0; i < n; i++) {
-            if (s->growing[i].requested)
-                grow_tree(s, &s->growing[i], &s->questions[count]);
-            count += s->growing[i].requested;
-        }
-        double start = clock_ms();
-        if (count)
-            rc = s->growing[0].p->expand_many(s->questions, count, e);
-        s->share.draft[0].ms += clock_ms() - start;
-        count = 0;
-        for (int i = 0; !rc && i < n; i++)
-            if (s->growing[i].requested)
-                answer_tree(&s->growing[i], &s->questions[count++].answer);
-    }
-    return rc;
-}
-
-static int propose_all(struct step *s, int n, struct err *e) {
-    double start = clock_ms();
-    for (int i = 0; i < n; i++) {
-        s->proposals[i] = (struct proposal){0};
-        fill_request(s, i);
-    }
-    int rc = propose_shared(s, n, e);
-    for (int i = 0; !rc && i < n; i++)
-        propose_own(s, i);
-    s->share.draft[0].ms = clock_ms() - start;
-    return rc;
-}
-
-// Calls the drafters of all members in s->in[n] that decode (one at least), and builds each one's
-// tree, so that all fit of->trees: only the root where nothing may or can be proposed. A member
-// whose own drafter fails gets its rc. An error of the shared drafter is the step's.
-static int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
-    int64_t sampled = 0, decoding = 0, fixed = 0, rows = of->trees;
-    int growing = 0;
-    for (int i = 0; i < n; i++) {
-        decoding += s->in[i]->phase == MEMBER_DECODE;
-        if (s->in[i]->phase == MEMBER_PROMPT)
-            sampled += step_known(s->in[i]) + step_sampled_rows(s->in[i]);
-    }
-    give_up_draft(s, n);
-    rows = min_i64(rows, s->max_verify - sampled);
-    int64_t max = rows / decoding - 1;
-    begin_budgets(s, n, of->pieces, max);
-    int rc = propose_all(s, n, e);
-    for (int i = 0; !rc && i < n; i++)
-        build_tree(s, i, s->in[i]->c.budget ? rows - decoding : max, &growing);
-    if (!rc)
-        rc = grow_trees(s, growing, e);
-    if (s->growing && !growing) // another's guesses took their place: not what its passes take
-        s->share.draft[0].ms = 0;
-    note_draft(s, n, rc);
-    for (int i = 0; i < n; i++)
-        if (s->in[i]->phase == MEMBER_DECODE && !s->in[i]->c.budget)
-            fixed += s->in[i]->tree.n;
-    if (rc || !s->share.n)
-        return rc;
-    s->share.other_rows += fixed;
-    s->share.max_rows = (int)(rows - fixed);
-    budget_share(&s->share);
-    for (int i = 0; i < s->share.n; i++)
-        s->owner[i]->tree.n = 1 + s->budgeted[i].nodes;
-    return 0;
-}
-
 // The time of a pass with pieces of prompts.
 static void learn_prompts(struct step *s, int n) {
     const struct step_times *t = &s->ms;
@@ -400,24 +90,6 @@ static void learn_prompts(struct step *s, int n) {
     if (pieces && s->c.prompts)
         price_note_pass(s->c.prompts, s->forest.n, n,
                         t->prompt + t->verify + t->sample + t->commit);
-}
-
-// Prices and budgets learn from the step of s->in[n] that has just been walked and committed.
-static void step_learn(struct step *s, int members) {
-    struct budget_step *b = &s->share;
-    int n = 0;
-    learn_prompts(s, members);
-    for (int i = 0; i < b->n; i++) {
-        const struct member *m = s->owner[i];
-        if (m->rc)
-            continue;
-        s->budgeted[n] = s->budgeted[i];
-        s->budgeted[n++].walk = &m->walk;
-    }
-    b->n = n;
-    b->pass_ms = s->ms.verify + s->ms.sample + s->ms.commit;
-    if (n)
-        budget_note(b);
 }
 
 // Log-probabilities after the rows of a pass. They are requested when the walks are done, of
@@ -488,22 +160,6 @@ void step_times_add(struct step_times *sum, const struct step_times *more) {
     sum->commit += more->commit;
 }
 
-// Trees grow together where the drafter's candidates depend on the path.
-static int make_growing(struct step *s, struct err *e) {
-    size_t n = (size_t)s->c.max_members, bytes = round_up_size(ddtree_build_bytes(), 16);
-    if (!s->c.draft || !drafter_by_path(s->c.draft))
-        return 0;
-    s->questions = arena_array(&s->arena, n, sizeof *s->questions);
-    struct growth *growing = arena_array(&s->arena, n, sizeof *growing);
-    unsigned char *builds = arena_array(&s->arena, n, bytes);
-    if (!s->questions || !growing || !builds)
-        return err_set(e, ERR_MEMORY, "no memory for the trees of %d members", s->c.max_members);
-    for (size_t i = 0; i < n; i++)
-        growing[i].build = (struct ddtree_build *)(void *)(builds + i * bytes);
-    s->growing = growing;
-    return 0;
-}
-
 static int step_init(struct step *s, struct err *e) {
     size_t n = (size_t)s->c.max_members, rows = (size_t)s->max_verify;
     const struct {
@@ -515,12 +171,6 @@ static int step_init(struct step *s, struct err *e) {
                   {&s->path_rows, rows, sizeof *s->path_rows},
                   {&s->rows, rows, sizeof *s->rows},
                   {&s->choice, rows, sizeof *s->choice},
-                  {&s->request, n, sizeof *s->request},
-                  {&s->proposals, n, sizeof *s->proposals},
-                  {&s->shared_proposals, n, sizeof *s->shared_proposals},
-                  {&s->shared_requests, n, sizeof *s->shared_requests},
-                  {&s->budgeted, n, sizeof *s->budgeted},
-                  {&s->owner, n, sizeof *s->owner},
                   {&s->row, (size_t)s->vocab, sizeof *s->row}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         void *p = arena_array(&s->arena, arrays[i].n, arrays[i].size);
@@ -528,7 +178,7 @@ static int step_init(struct step *s, struct err *e) {
             return err_set(e, ERR_MEMORY, "no memory for steps of %d members", s->c.max_members);
         memcpy(arrays[i].at, &p, sizeof p);
     }
-    int rc = make_growing(s, e);
+    int rc = drafting_create(&s->drafting, &s->c, e);
     return rc ? rc : forest_init(&s->forest, s->max_rows, e);
 }
 
@@ -560,6 +210,7 @@ int step_create(struct step **out, const struct step_config *c, struct err *e) {
 void step_destroy(struct step *s) {
     if (!s)
         return;
+    drafting_destroy(s->drafting);
     forest_fini(&s->forest);
     arena_fini(&s->arena);
     free(s);
@@ -736,7 +387,7 @@ static void precompute(void *model) {
 static void choose_batch(struct step *s, int n) {
     bool drafts = false;
     for (int i = 0; i < n; i++)
-        drafts = drafts || (s->in[i]->drafted && s->in[i]->c.use_draft);
+        drafts = drafts || s->in[i]->asked;
     if (drafts)
         exec_overlap(s->x, (struct overlapped_work){precompute, s->c.model});
     choose_all(s, n);
@@ -828,17 +479,19 @@ static void finish_members(struct step *s, int n) {
         if (m->masks && m->walk.count)
             masks_advance(m->masks, &m->walk);
     }
-    step_learn(s, n);
+    learn_prompts(s, n);
+    drafting_learn(s->drafting, s->in, n, s->ms.verify + s->ms.sample + s->ms.commit);
 }
 
 static void begin_members(struct step *s, struct member *const *members, int n) {
     s->ms = (struct step_times){0};
-    s->share = (struct budget_step){0};
+    drafting_reset(s->drafting);
     for (int i = 0; i < n; i++) {
         struct member *m = members[i];
         s->in[i] = m;
         m->rc = 0;
         m->drafted = false;
+        m->asked = 0;
         m->walk = (struct walk){0};
         m->tree.n = 1;
         m->tree.token[0] = m->phase == MEMBER_PROMPT ? m->piece[m->n_piece - 1] : m->root;
@@ -870,7 +523,7 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
     timing_section(s->x, "draft");
     if (!pieces_only) {
         int64_t max = model_rows_without_new_loan(s->c.model, pieces + decoding);
-        rc = step_draft(s, n, &(struct step_rows){pieces, max - pieces}, e);
+        rc = drafting_run(s->drafting, s->in, n, &(struct drafting_rows){pieces, max - pieces}, e);
     }
     step_add_time(&s->ms.draft, &t);
     n = rc ? n : reserve_members(s, n);

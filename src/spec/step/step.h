@@ -18,9 +18,10 @@
 #include "spec/sampler.h"
 #include "spec/tree/budget.h"
 #include "spec/tree/ddtree.h"
+#include "spec/tree/mix.h"
 
 enum { STEP_MAX_DRAFTERS = 4 };
-enum { STEP_DRAFT_FAILURES = 3 }; // in a row, after which the shared drafter is not called any more
+enum { STEP_DRAFT_FAILURES = 3 }; // in a row, after which a shared drafter is not called any more
 
 // Wall-clock milliseconds by phase. Where choices are made together (on a device), one wait covers
 // the pass and its choices, and both count as verify.
@@ -36,7 +37,7 @@ struct member_config {
     int n_drafters;
     // NULL, or what the tokens that are chosen must satisfy, from the first chosen one on.
     struct constraint *constraint;
-    bool use_draft;        // the step's shared drafter proposes for it too
+    unsigned drafts;       // which of the step's shared drafters propose for it too, a bit each
     struct budget *budget; // NULL, or chooses how much of the tree is verified; borrowed
     bool share_noise;      // let drafters use the sampling noise
     bool hash;             // keep a hash over the sampled logit rows
@@ -74,7 +75,9 @@ struct member {
     // with the hash before; 0 before the first. A row after which the constraint allows one token
     // only has decided nothing, and is left out.
     uint64_t hash;
-    bool drafted; // drafters were called in the last step
+    bool drafted;                           // drafters were called in the last step
+    unsigned asked;                         // of the shared ones these
+    struct mix_record record[PRICE_DRAFTS]; // what guesses of theirs came true for this text
     // From the very rows after which they stand; NULL without c.logprobs.
     struct sample_logprobs *logprobs; // of walk.chosen
     struct sample_logprobs *known;    // [n_known] of piece[1], piece[2], ...
@@ -94,7 +97,8 @@ void member_fini(struct member *m); // zeroed is allowed
 
 struct step_config {
     struct model *model;
-    struct drafter *draft; // NULL, or a drafter of all members that use it; borrowed
+    struct drafter *drafts[PRICE_DRAFTS]; // [n_drafts] of all members that use them; borrowed
+    int n_drafts;
     struct price *price; // what passes and drafts take; NULL where no member has a budget; borrowed
     struct price *prompts; // NULL, or learns what passes with pieces of prompts take; borrowed
     int max_members;       // at most the model's max_seqs and max_verify

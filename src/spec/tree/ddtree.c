@@ -131,11 +131,12 @@ static void candidate_add(struct candidates *list, struct candidate c, int max) 
     list->n = min_i32(list->n, max);
 }
 
-static void add_candidates(struct candidates *list, const struct tree_candidates *of, int n,
-                           int max) {
+static void add_candidates(struct candidates *list, const struct proposal *p,
+                           const struct tree_candidates *of, int n, int max) {
+    const uint8_t usual = p->origin ? p->origin : TREE_BY_CANDIDATES;
     for (int r = 0; r < n; r++) {
         const double step = (double)of->logp[r];
-        const uint8_t origin = of->origin ? of->origin[r] : TREE_BY_CANDIDATES;
+        const uint8_t origin = of->origin ? of->origin[r] : usual;
         if (isfinite(step))
             candidate_add(list, (struct candidate){of->ids[r], 0, step < 0 ? step : 0, origin},
                           max);
@@ -159,12 +160,12 @@ static void candidates_below(const struct ddtree_build *b, const struct node *no
     ptrdiff_t at = (ptrdiff_t)node->depth * p->k; // of depth + 1
     out->n = 0;
     if (answer) {
-        add_candidates(out, answer, b->k, b->k);
+        add_candidates(out, p, answer, b->k, b->k);
     } else if (!p->expand && node->depth < p->depth) {
         const float *pair = p->pair && node->depth > 0 ? pair_row(p, node) : NULL;
         int n = p->pair ? p->k : min_i32(p->k, b->k);
         const struct tree_candidates of = {p->ids + at, pair ? pair : p->logp + at, NULL};
-        add_candidates(out, &of, n, b->k);
+        add_candidates(out, p, &of, n, b->k);
     }
     for (int c = 0; c < p->n_chains; c++) {
         const struct draft_chain *chain = &p->chains[c];

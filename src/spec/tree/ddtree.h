@@ -52,7 +52,7 @@ static inline unsigned tree_drafts(unsigned origin) {
 struct tree_candidates {
     const int32_t *ids; // [n][k]
     const float *logp;  // [n][k]
-    // [n][k] TREE_BY_* of each, where others' guesses are among them; NULL: all TREE_BY_CANDIDATES.
+    // [n][k] TREE_BY_* of each, where others' guesses are among them; NULL: all the proposal's.
     const uint8_t *origin;
 };
 
@@ -89,6 +89,7 @@ struct proposal {
     tree_expand_many_fn *expand_many; // NULL, or what expand does, for proposals that have the same
     int width; // of expand; 0: nodes are requested one by one, as they join; else depth by depth,
                // at most `width` of each
+    uint8_t origin; // TREE_BY_* of its candidates; 0: TREE_BY_CANDIDATES
     struct draft_chain chains[TREE_MAX_CHAINS];
     int n_chains;
 };
