@@ -46,8 +46,9 @@ struct coppice_error {
 
 struct coppice_load_options {
     size_t size;
-    const char *model;     // target, a GGUF file
-    const char *draft;     // file; NULL: the block in the model's; "auto": or one beside it; "none"
+    const char *model; // target, a GGUF file
+    const char
+        *draft; // files, by commas; NULL: block of the model's; "auto": or one beside; "none"
     const char *device;    // NULL or "auto", "cpu", "cuda", "cuda:N"
     const char *cpu_level; // NULL or "auto"; "scalar", "avx2", ... (docs/ops.md): not above this
     const char *kv_type;   // NULL or "f16"; other names of docs/cli.md, or "auto"

@@ -9,13 +9,15 @@
 
 #include "base/num.h"
 #include "engine/batch/transcript.h"
+#include "engine/session/named_drafts.h"
 #include "engine/session/near_draft.h"
 #include "engine/session/session.h"
 
 struct coppice_model {
     struct session *s;
-    char *target;            // paths: the session borrows them
-    struct str named, found; // of the draft
+    char *target;     // paths: the session borrows them
+    struct str found; // a draft that nobody named
+    struct named_drafts drafts;
     int max_budget;
 };
 
@@ -151,18 +153,12 @@ static int read_load_options(const struct coppice_load_options *from, struct ses
     return 0;
 }
 
-// The draft that the options name or leave to be found: the block in the model's own file, with
-// "auto" also a draft next to it. *path: what o->draft may point at.
-static int find_draft(struct session_options *o, struct str *path, struct err *e) {
+// A draft that is left to be found: the block in the model's own file, or one next to it.
+static int find_near_draft(struct session_options *o, bool beside, struct str *path,
+                           struct err *e) {
     struct near_drafts d = {.o = o};
-    bool beside = o->draft && !strcmp(o->draft, "auto");
     const char *draft = NULL;
-    int rc = 0;
-    if (o->draft && !beside) {
-        o->draft = strcmp(o->draft, "none") != 0 ? o->draft : NULL;
-        return 0;
-    }
-    rc = near_draft_in_target(&d, e);
+    int rc = near_draft_in_target(&d, e);
     if (!rc && beside && !d.of_target)
         rc = near_draft_beside(&d, e);
     struct err ignored;
@@ -172,18 +168,34 @@ static int find_draft(struct session_options *o, struct str *path, struct err *e
     return rc ? rc : chosen;
 }
 
+// The drafts that the options name or leave to be found. *path and *list: what the options may
+// point at.
+static int find_drafts(struct session_options *o, struct named_drafts *list, struct str *path,
+                       struct err *e) {
+    const char *named = o->draft;
+    int rc = named_drafts_read(list, named, e);
+    o->draft = NULL;
+    if (!rc && (!named || list->find))
+        rc = find_near_draft(o, list->find, path, e);
+    if (!rc)
+        named_drafts_use(list, o);
+    return rc;
+}
+
 int coppice_plan(const struct coppice_load_options *options, struct coppice_plan *out,
                  struct coppice_error *error) {
     struct err e = {0};
     struct session_options o;
     struct memory_plan p = {0};
     struct str path = {0};
+    struct named_drafts list = {0};
     int budget, rc = read_load_options(options, &o, &budget, &e);
     if (!rc)
-        rc = find_draft(&o, &path, &e);
+        rc = find_drafts(&o, &list, &path, &e);
     if (!rc)
         rc = session_measure(&o, &p, &e);
     str_fini(&path);
+    named_drafts_fini(&list);
     struct coppice_plan plan = {.weights = p.weights,
                                 .draft = p.draft,
                                 .workspace = p.scratch,
@@ -211,15 +223,12 @@ int coppice_load(struct coppice_model **out, const struct coppice_load_options *
     if (m) {
         m->max_budget = budget;
         m->target = strdup(o.model);
-        if (o.draft)
-            str_puts(&m->named, o.draft);
     }
-    if (!m || !m->target || m->named.failed) {
+    if (!m || !m->target) {
         rc = err_set(&e, ERR_MEMORY, "no memory for a model's handle");
     } else {
         o.model = m->target;
-        o.draft = m->named.data;
-        rc = find_draft(&o, &m->found, &e);
+        rc = find_drafts(&o, &m->drafts, &m->found, &e);
         if (!rc)
             rc = session_open(&m->s, &o, &e);
     }
@@ -235,7 +244,7 @@ void coppice_free(struct coppice_model *m) {
         return;
     session_close(m->s);
     free(m->target);
-    str_fini(&m->named);
+    named_drafts_fini(&m->drafts);
     str_fini(&m->found);
     free(m);
 }

@@ -376,7 +376,8 @@ int model_sequence(const struct model *m, struct sequence **out, struct err *e) 
 int model_check_reader(const struct model *m, const char *name, struct err *e) {
     for (int i = 0; i < m->n_readers; i++)
         if (strcmp(m->readers[i].kind->name, name) == 0)
-            return err_set(e, ERR_STATE, "the target has a %s already; a target takes one", name);
+            return err_set(e, ERR_STATE, "the target has a %s already; it takes one of a kind",
+                           name);
     if (m->n_readers == SEQ_ATTACHED)
         return err_set(e, ERR_LIMIT, "a target takes at most %d that read along", SEQ_ATTACHED);
     return 0;

@@ -199,9 +199,8 @@ static void on_loaded(struct server *v) {
     struct service *s = &v->s;
     const struct session *session = engine_session(s->engine);
     const struct model_params *m = model_params_of(session_model(session));
-    const struct draft *draft = session_draft(session);
-    bool has_draft = draft != NULL;
-    s->draft = draft ? draft_traits(draft).name : NULL;
+    bool has_draft = session_draft(session) != NULL;
+    session_draft_names(session, s->drafts);
     s->tokenizer = session_tokenizer(session);
     if (!s->tokenizer)
         err_set(&s->chat_error, ERR_UNSUPPORTED, "the model's file has no tokenizer");

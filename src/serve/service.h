@@ -73,7 +73,7 @@ struct service {
     struct err chat_error;
     struct tool_constraints *tool_constraints; // NULL: no tokenizer, no template
     struct params_limits limits;
-    const char *draft;                 // what the draft is called; NULL: there is none
+    const char *drafts[PRICE_DRAFTS];  // what the drafts are called; NULL after the last
     struct request defaults;           // without prompt
     int64_t n_ctx;                     // tokens of a request, prompt and reply together
     int64_t n_ctx_train;               // that the model was trained for

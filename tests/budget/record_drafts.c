@@ -148,7 +148,7 @@ static int record(struct session *s, const struct bench_prompt *p, struct how ho
     struct member m = {0};
     struct step *step = NULL;
     memset(&rec, 0, sizeof rec);
-    rec.draft = session_drafter(s);
+    rec.draft = session_drafters(s)[0];
     sample_params_init(&c.sample);
     c.sample.temperature = how.temperature;
     c.share_noise = true;

@@ -54,7 +54,7 @@ static const struct row {
     {FEATURE_EAGLE3, 0, "runs with an EAGLE-3 draft", 40, 0},
     {FEATURE_SEVERAL, 0, "runs with two drafts", 10, 0},
     {FEATURE_SEVERAL_TREE, 0, "trees with guesses of each alone", 1, 0},
-    {FEATURE_SEVERAL_PATH, 0, "paths with guesses of both", 10, 0},
+    {FEATURE_SEVERAL_PATH, 0, "paths with guesses of both", 50, 0},
     {FEATURE_HIDDEN, 0, "hidden states compared", 1, 0},
     {FEATURE_HIDDEN_GROUP, 0, "hidden states of members of groups", 20, 0},
     {FEATURE_DEAD, 0, "replies ended by an automaton", 200, 0},

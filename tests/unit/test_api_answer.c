@@ -139,7 +139,8 @@ static void counts_have_their_names(void **state) {
            "\"reasoning_tokens\":3,\"accepted_prediction_tokens\":12,"
            "\"rejected_prediction_tokens\":28}}");
     assert_true(answer_accept_length(&t) == 2.5 && answer_speed(&t) == 200);
-    t = (struct answer_totals){.guesses = {.drafted_for = 5, .unknown = 2}, .draft = "mtp"};
+    t = (struct answer_totals){.guesses = {.drafted_for = {5}, .unknown = {2}},
+                               .drafts = (const char *const[PRICE_DRAFTS]){"mtp"}};
     assert_true(answer_accept_length(&t) == 0 && answer_speed(&t) == 0);
     answer_timings(&w, &t); // of the draft although nothing was verified
     assert_non_null(strstr(w.out.data, "\"guesses\":{\"mtp\":{\"verified\":[],\"accepted\":[],"

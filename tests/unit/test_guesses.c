@@ -9,6 +9,10 @@
 #include "models/model_impl.h"
 #include "ops/exec.h"
 
+static struct draft *const none[PRICE_DRAFTS];
+static const char *const mtp[PRICE_DRAFTS] = {"mtp", "dflash"};
+static const char *const even_name[PRICE_DRAFTS] = {"even", "all"};
+
 // A tree of 5 guesses: 1 and 2 below the root, 3 below 1, 4 below 3, 5 below 2.
 static void fill_member(struct member *m, struct sequence *s, int64_t len, int walked) {
     static const int32_t parent[] = {-1, 0, 0, 1, 3, 2}, depth[] = {0, 1, 1, 2, 3, 2};
@@ -33,17 +37,18 @@ static void test_counts(void **state) {
     struct member m;
     struct sequence s;
     fill_member(&m, &s, 1020, 4); // all that can be walked
-    guess_counts_add(&c, &m, NULL);
+    guess_counts_add(&c, &m, none);
     fill_member(&m, &s, 1024, 2); // only node 1
-    guess_counts_add(&c, &m, NULL);
+    guess_counts_add(&c, &m, none);
     fill_member(&m, &s, 1 << 20, 0); // nothing could be chosen
-    guess_counts_add(&c, &m, NULL);
+    guess_counts_add(&c, &m, none);
     static const int verified[][3] = {{3, 3, 0}, {3, 0, 3}, {0, 3, 0}};
     static const int accepted[][3] = {{2, 0, 0}, {0, 0, 1}, {0, 1, 0}};
+    static const enum guess_by kinds[] = {GUESS_BY_DRAFT, GUESS_BY_LOOKUP, GUESS_BY_BOTH};
     for (int by = 0; by < 3; by++)
         for (int d = 0; d < 3; d++) {
-            assert_int_equal(c.verified[by][d], verified[by][d]);
-            assert_int_equal(c.accepted[by][d], accepted[by][d]);
+            assert_int_equal(c.verified[kinds[by]][d], verified[by][d]);
+            assert_int_equal(c.accepted[kinds[by]][d], accepted[by][d]);
         }
     assert_int_equal(guess_counts_verified(&c, GUESS_BY_DRAFT), 6);
     assert_int_equal(guess_counts_accepted(&c, GUESS_BY_DRAFT), 2);
@@ -68,13 +73,14 @@ static void test_constrained(void **state) {
                                      TREE_BY_CONSTRAINT | TREE_BY_CANDIDATES,
                                      TREE_BY_CONSTRAINT,
                                      TREE_BY_CONSTRAINT | TREE_BY_CHAIN};
-    static const int verified[] = {1, 2, 0, 2};
+    static const int verified[GUESS_KINDS] = {
+        [GUESS_BY_DRAFT] = 1, [GUESS_BY_LOOKUP] = 2, [GUESS_BY_CONSTRAINT] = 2};
     struct guess_counts c = {0};
     struct member m;
     struct sequence s;
     fill_member(&m, &s, 100, 1);
     memcpy(m.tree.origin, origin, sizeof origin);
-    guess_counts_add(&c, &m, NULL);
+    guess_counts_add(&c, &m, none);
     for (enum guess_by by = 0; by < GUESS_KINDS; by++)
         assert_int_equal(guess_counts_verified(&c, by), verified[by]);
 }
@@ -86,15 +92,15 @@ static void test_words(void **state) {
     struct sequence s;
     struct str text = {0};
     struct json_writer w = {0};
-    guess_counts_text(&c, "mtp", &text);
-    guess_counts_json(&c, "mtp", &w);
+    guess_counts_text(&c, mtp, &text);
+    guess_counts_json(&c, mtp, &w);
     assert_int_equal(text.len, 0);
     assert_string_equal(w.out.data, "{}");
     str_fini(&w.out);
     w = (struct json_writer){0};
     fill_member(&m, &s, 5, 4);
-    guess_counts_add(&c, &m, NULL);
-    guess_counts_text(&c, "mtp", &text);
+    guess_counts_add(&c, &m, none);
+    guess_counts_text(&c, mtp, &text);
     assert_string_equal(text.data, "mtp 1 of 2 (1/1 0/1), lookup 1 of 2 (0/1 0/0 1/1), "
                                    "both 1 of 1 (0/0 1/1)");
     guess_counts_json(&c, NULL, &w);
@@ -129,7 +135,7 @@ static void test_unknown(void **state) {
         .name = "all", .open = open_even, .destroy = destroy_even};
     const int32_t chosen[] = {4, 5, 6, 7};
     struct exec *x;
-    struct draft *d[2];
+    struct draft *d[PRICE_DRAFTS] = {0};
     struct guess_counts c = {0};
     struct member m;
     struct sequence s;
@@ -141,17 +147,22 @@ static void test_unknown(void **state) {
     assert_int_equal(draft_open_class(&d[1], &all, &target, NULL, NULL), 0);
     fill_member(&m, &s, 5, 4);
     memcpy(m.walk.chosen, chosen, sizeof chosen);
-    guess_counts_add(&c, &m, d[0]); // the draft was not called
-    assert_int_equal(c.drafted_for, 0);
+    m.asked = 0;
+    guess_counts_add(&c, &m, d); // no draft was called
+    assert_int_equal(c.drafted_for[0], 0);
     m.drafted = true;
-    guess_counts_add(&c, &m, d[0]);
-    guess_counts_add(&c, &m, d[1]);
-    assert_int_equal(c.drafted_for, 8);
-    assert_int_equal(c.unknown, 2);
-    guess_counts_text(&c, "even", &text);
-    assert_non_null(strstr(text.data, "; 2 of 8 tokens are none that the draft can guess"));
-    guess_counts_json(&c, "even", &w);
-    assert_non_null(strstr(w.out.data, "\"accepted\":[3,0],\"unknown\":2}"));
+    m.asked = 1;
+    guess_counts_add(&c, &m, d);
+    m.asked = 3;
+    guess_counts_add(&c, &m, d);
+    assert_int_equal(c.drafted_for[0], 8);
+    assert_int_equal(c.unknown[0], 4);
+    assert_int_equal(c.drafted_for[1], 4);
+    assert_int_equal(c.unknown[1], 0);
+    guess_counts_text(&c, even_name, &text);
+    assert_non_null(strstr(text.data, "; 4 of 8 tokens are none that even can guess"));
+    guess_counts_json(&c, even_name, &w);
+    assert_non_null(strstr(w.out.data, "\"accepted\":[3,0],\"unknown\":4}"));
     str_fini(&text);
     str_fini(&w.out);
     text = (struct str){0};
@@ -159,16 +170,42 @@ static void test_unknown(void **state) {
     c = (struct guess_counts){0};
     m.tree.n = m.walk.count = 1; // nothing of what was guessed is verified
     m.walk.chosen[0] = 5;
-    guess_counts_add(&c, &m, d[0]);
-    guess_counts_text(&c, "even", &text);
-    assert_string_equal(text.data, "1 of 1 tokens are none that the draft can guess");
-    guess_counts_json(&c, "even", &w);
+    m.asked = 1;
+    guess_counts_add(&c, &m, d);
+    guess_counts_text(&c, even_name, &text);
+    assert_string_equal(text.data, "1 of 1 tokens are none that even can guess");
+    guess_counts_json(&c, even_name, &w);
     assert_string_equal(w.out.data, "{\"even\":{\"verified\":[],\"accepted\":[],\"unknown\":1}}");
     str_fini(&text);
     str_fini(&w.out);
     draft_destroy(d[0]);
     draft_destroy(d[1]);
     exec_destroy(x);
+}
+
+// Of several drafts a guess that two made counts as of both, that of one as its own.
+static void test_several(void **state) {
+    (void)state;
+    static const uint8_t origin[] = {0,
+                                     TREE_BY_CANDIDATES,
+                                     2 * TREE_BY_CANDIDATES,
+                                     3 * TREE_BY_CANDIDATES,
+                                     4 * TREE_BY_CANDIDATES,
+                                     2 * TREE_BY_CANDIDATES | TREE_BY_CHAIN};
+    static const int verified[GUESS_KINDS] = {1, 1, 1, [GUESS_BY_BOTH] = 2};
+    struct guess_counts c = {0};
+    struct member m;
+    struct sequence s;
+    struct str text = {0};
+    fill_member(&m, &s, 100, 4);
+    memcpy(m.tree.origin, origin, sizeof origin);
+    guess_counts_add(&c, &m, none);
+    for (enum guess_by by = 0; by < GUESS_KINDS; by++)
+        assert_int_equal(guess_counts_verified(&c, by), verified[by]);
+    guess_counts_text(&c, mtp, &text);
+    assert_string_equal(text.data, "mtp 1 of 1 (1/1), dflash 0 of 1 (0/1), "
+                                   "draft 1 of 1 (0/0 0/0 1/1), both 1 of 2 (0/0 1/2)");
+    str_fini(&text);
 }
 
 static void test_spans(void **state) {
@@ -182,7 +219,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),  cmocka_unit_test(test_constrained),
         cmocka_unit_test(test_words),   cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_unknown), cmocka_unit_test(test_several),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

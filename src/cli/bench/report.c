@@ -202,12 +202,11 @@ static void put_table_rows(const struct bench *b, int group, struct str *out) {
     }
 }
 
-// Whose candidates a mode's are; NULL: nobody's.
-static const char *drafter_of(const struct bench *b, int mode) {
-    const struct draft *draft = session_draft(b->s);
+// Whose candidates a mode's are.
+static void put_drafters(const struct bench *b, int mode, const char *names[PRICE_DRAFTS]) {
+    session_draft_names(b->s, names);
     if (b->modes.mode[mode].how == SPECULATE_ORACLE)
-        return "oracle";
-    return draft ? draft_traits(draft).name : NULL;
+        names[0] = "oracle";
 }
 
 const char *bench_draft_ran(const struct session *s) {
@@ -218,6 +217,7 @@ const char *bench_draft_ran(const struct session *s) {
 // Of each mode that guessed, over all prompts.
 static void put_acceptance(const struct bench *b, struct str *out) {
     const struct bench_sums *t = &b->sums[b->prompts.n_groups * BENCH_MODES];
+    const char *names[PRICE_DRAFTS];
     bool any = false;
     for (int w = 0; w < b->modes.n; w++)
         any |= bench_accept_any(&t[w].accept);
@@ -238,7 +238,8 @@ static void put_acceptance(const struct bench *b, struct str *out) {
         if (!bench_accept_any(&t[w].accept))
             continue;
         str_printf(out, "%-*s ", width_of_names(b), b->modes.mode[w].name);
-        guess_counts_text(&t[w].guesses, drafter_of(b, w), out);
+        put_drafters(b, w, names);
+        guess_counts_text(&t[w].guesses, names, out);
         str_putc(out, '\n');
     }
 }
@@ -315,7 +316,7 @@ int bench_print_table(const struct bench *b, struct err *e) {
 }
 
 static void put_sums(struct json_writer *w, const struct bench_sums *t,
-                     const struct bench_sums *plain, const char *draft) {
+                     const struct bench_sums *plain, const char *const *drafts) {
     jw_begin(w, '{');
     jw_key_int(w, "prompts", t->prompts);
     jw_key_int(w, "prompt_tokens", t->prompt_tokens);
@@ -332,7 +333,7 @@ static void put_sums(struct json_writer *w, const struct bench_sums *t,
     decode_json_hash(w, t->hash);
     bench_accept_json(&t->accept, w);
     jw_key(w, "guesses");
-    guess_counts_json(&t->guesses, draft, w);
+    guess_counts_json(&t->guesses, drafts, w);
     jw_key(w, "ms");
     decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(&t->ms));
     jw_end(w, '}');
@@ -341,9 +342,11 @@ static void put_sums(struct json_writer *w, const struct bench_sums *t,
 static void json_group(struct json_writer *w, const struct bench *b, int group) {
     const struct bench_sums *t = &b->sums[group * BENCH_MODES];
     jw_begin(w, '{');
+    const char *names[PRICE_DRAFTS];
     for (int i = 0; i < b->modes.n; i++) {
         jw_key(w, b->modes.mode[i].name);
-        put_sums(w, &t[i], t, drafter_of(b, i));
+        put_drafters(b, i, names);
+        put_sums(w, &t[i], t, names);
     }
     jw_end(w, '}');
 }

@@ -145,7 +145,8 @@ static int print_reply_json(const struct session *s, const struct request *r, co
                             const struct prefill_report *report, struct err *e) {
     struct json_writer w = {0};
     struct str text = {0};
-    const struct draft *draft = session_draft(s);
+    const char *drafts[PRICE_DRAFTS];
+    session_draft_names(s, drafts);
     decode_text(s, y->ids, y->n, &text);
     w.out.failed = text.failed;
     jw_begin(&w, '{');
@@ -160,7 +161,7 @@ static int print_reply_json(const struct session *s, const struct request *r, co
     decode_json_ids(&w, "accept_lengths", y->accepted, y->steps);
     jw_key_int(&w, "drafted", y->drafted);
     jw_key(&w, "guesses");
-    guess_counts_json(&y->guesses, draft ? draft_traits(draft).name : NULL, &w);
+    guess_counts_json(&y->guesses, drafts, &w);
     decode_json_hash(&w, y->hash);
     if (r->logprobs >= 0)
         write_logprobs(&w, "logprobs", &y->logprobs, y->ids, y->n, 0);

@@ -386,15 +386,36 @@ static int resolve(struct cli_args *a, bool as_draft, const char **value, struct
     return rc;
 }
 
+// The same for a list of drafts; a file of the whole name is one.
+static int resolve_drafts(struct cli_args *a, const char **value, struct err *e) {
+    struct str list = {0};
+    int rc = 0;
+    if (!*value || !strchr(*value, ',') || access(*value, F_OK) == 0)
+        return resolve(a, true, value, e);
+    for (const char *at = *value; at && !rc;) {
+        const char *end = strchr(at, ',');
+        const char *item = arena_strndup(&a->opt.arena, at, end ? (size_t)(end - at) : strlen(at));
+        rc = item ? resolve(a, true, &item, e) : err_set(e, ERR_MEMORY, "no memory for a path");
+        if (!rc)
+            str_printf(&list, "%s%s", at == *value ? "" : ",", item);
+        at = end ? end + 1 : NULL;
+    }
+    if (!rc && (list.failed || !(*value = arena_strndup(&a->opt.arena, list.data, list.len))))
+        rc = err_set(e, ERR_MEMORY, "no memory for a list of drafts");
+    str_fini(&list);
+    return rc;
+}
+
 int hub_resolve(struct cli_args *a, struct err *e) {
     static const int rows[] = {OPT_MODEL, OPT_DRAFT, OPT_PREFILL_DRAFTER};
     const enum cli_command_id id = a->command->id;
     int rc = 0, operands = id == CLI_INSPECT || id == CLI_QUANTIZE ? 1 : id == CLI_DAEMON ? 2 : 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !rc; i++)
         if (options_given(&a->opt, rows[i]))
-            rc = resolve(a, rows[i] == OPT_DRAFT, &a->opt.values[rows[i]].s, e);
+            rc = rows[i] == OPT_DRAFT ? resolve_drafts(a, &a->opt.values[rows[i]].s, e)
+                                      : resolve(a, false, &a->opt.values[rows[i]].s, e);
     const char **values = (const char **)a->opt.operands; // of the parser's own arena
     for (int i = 0; i < operands && i < a->opt.n_operands && !rc; i++)
-        rc = resolve(a, i == 1, &values[i], e);
+        rc = i == 1 ? resolve_drafts(a, &values[i], e) : resolve(a, false, &values[i], e);
     return rc;
 }

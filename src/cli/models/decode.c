@@ -232,6 +232,7 @@ void decode_files_fini(struct decode_files *f) {
     str_fini(&f->prices);
     str_fini(&f->model);
     str_fini(&f->draft);
+    named_drafts_fini(&f->drafts);
 }
 
 // Subcommands for people find models by themselves; what is measured and compared is named.
@@ -268,7 +269,7 @@ static int find_model(const struct cli_args *a, struct decode_files *f, struct e
     return rc;
 }
 
-// The draft of -d: a file, "none", or "auto", which subcommands that find drafts take for granted.
+// The drafts of -d: files, "none", or "auto", which subcommands that find drafts take for granted.
 static int find_draft(const struct cli_args *a, struct session_options *o, struct decode_files *f,
                       struct err *e) {
     const char *named = options_given(&a->opt, OPT_DRAFT) ? options_str(&a->opt, OPT_DRAFT) : NULL;
@@ -278,12 +279,17 @@ static int find_draft(const struct cli_args *a, struct session_options *o, struc
             return rc;
         named = a->opt.operands[1];
     }
-    bool find = named ? !strcmp(named, "auto") : finds_drafts(a);
     bool wanted = !options_given(&a->opt, OPT_SPECULATE) ||
                   options_int(&a->opt, OPT_SPECULATE) <= SPECULATE_CHAIN;
-    o->draft = named && !find && strcmp(named, "none") != 0 ? named : NULL;
+    int rc = named_drafts_read(&f->drafts, named, e);
+    bool find = named ? f->drafts.find : finds_drafts(a);
+    o->draft = NULL;
     str_clear(&f->draft);
-    return find && wanted ? find_near_draft(o, &f->draft, e) : 0;
+    if (!rc && find && wanted)
+        rc = find_near_draft(o, &f->draft, e);
+    if (!rc)
+        named_drafts_use(&f->drafts, o);
+    return rc;
 }
 
 // Says what is given up, since answers change.

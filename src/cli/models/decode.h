@@ -9,10 +9,12 @@
 #include "cli/cli.h"
 #include "cli/models/compression.h"
 #include "engine/batch/batch.h"
+#include "engine/session/named_drafts.h"
 
 // Paths that options of a session point at. Zeroed is valid.
 struct decode_files {
     struct str prices, model, draft;
+    struct named_drafts drafts;
 };
 void decode_files_fini(struct decode_files *f);
 

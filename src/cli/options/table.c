@@ -44,7 +44,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
              "draft model: a GGUF file, a model.safetensors with its config.json, or "
              "OWNER/REPO of the Hub; auto, which chat, serve and daemon take for granted: the "
              "block in the target's file that predicts further tokens, else a draft next to it; "
-             "none"},
+             "none; up to three of different kinds, separated by commas, guess together"},
     [OPT_OFFLINE] = {"offline", 0, OPTION_FLAG,
                      .groups = RUNNING | TOKENS | TEMPLATE | COMPRESS | CLI_BIT(CLI_PULL) |
                                CLI_BIT(CLI_INSPECT) | CLI_BIT(CLI_QUANTIZE),

@@ -54,11 +54,11 @@ int batch_create(struct batch **out, struct session *s, int max_members, struct 
     b->s = s;
     b->max_members = max_members;
     struct step_config c = {.model = session_model(s),
-                            .drafts = {session_drafter(s)},
-                            .n_drafts = session_drafter(s) != NULL,
                             .price = session_price(s),
                             .prompts = session_prompt_price(s),
                             .max_members = max_members};
+    for (; c.n_drafts < PRICE_DRAFTS && session_drafters(s)[c.n_drafts]; c.n_drafts++)
+        c.drafts[c.n_drafts] = session_drafters(s)[c.n_drafts];
     int rc = step_create(&b->step, &c, e);
     if (!rc) {
         b->in = calloc((size_t)max_members, sizeof *b->in);
@@ -146,6 +146,9 @@ static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {
     return rc;
 }
 
+// The session's: those that there are not are not called.
+static const unsigned ALL_DRAFTS = (1u << PRICE_DRAFTS) - 1;
+
 // The request's way of guessing, as the member takes it.
 static int make_drafters(struct job *j, struct member_config *c, struct err *e) {
     int rc = 0;
@@ -156,10 +159,10 @@ static int make_drafters(struct job *j, struct member_config *c, struct err *e) 
         break;
     case SPECULATE_CHAIN:
         c->tree.k = 1;
-        c->drafts = 1;
+        c->drafts = ALL_DRAFTS;
         break;
     case SPECULATE_TREE:
-        c->drafts = 1;
+        c->drafts = ALL_DRAFTS;
         if (!j->r.no_lookup)
             rc = add_drafter(j, DRAFT_LOOKUP, e);
         break;
@@ -576,7 +579,7 @@ static void record_step(struct job *j, const struct step_times *ms) {
     } else {
         out->accepted[out->steps++] = j->m.walk.count;
         out->drafted += j->m.tree.n - 1;
-        guess_counts_add(&out->guesses, &j->m, session_draft(j->b->s));
+        guess_counts_add(&out->guesses, &j->m, session_drafts(j->b->s));
     }
     if (j->m.walk.count)
         append_reply(j);

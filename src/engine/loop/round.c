@@ -97,7 +97,7 @@ static void count_step(struct engine *g, struct stream *s, double now) {
     }
     g->now.drafted += m->tree.n - 1;
     g->now.accepted += m->walk.count - 1;
-    guess_counts_add(&g->now.guesses, m, session_draft(g->session));
+    guess_counts_add(&g->now.guesses, m, session_drafts(g->session));
     g->now.accept[min_i32(m->walk.count, ENGINE_ACCEPT_BINS - 1)]++;
     stream_keep_tree(s, m);
     if (s->stepped > 0 && now - s->stepped > g->now.gap_ms)

@@ -171,6 +171,8 @@ static void look_at_options(const struct draft_hints *h) {
                         : o->window != none.window   ? "window"
                         : o->causal != none.causal   ? "causal"
                                                      : NULL;
+    if (h->others)
+        return;
     if (given && !draft_dflash(h->loaded))
         say(h,
             "--draft-%s is not used: it is for DFlash drafts, and this one is of another kind (%s)",

@@ -5,6 +5,8 @@
 #ifndef COPPICE_ENGINE_SESSION_DRAFT_HINTS_H
 #define COPPICE_ENGINE_SESSION_DRAFT_HINTS_H
 
+#include <stdbool.h>
+
 #include "formats/gguf/gguf.h"
 #include "models/draft/draft.h"
 
@@ -13,7 +15,8 @@ struct draft_hints {
     const char *model;
     const char *draft; // path
     const struct draft *loaded;
-    int layers;                              // of the target
+    bool others; // it is one of several drafts, which one of the options may be for
+    int layers;  // of the target
     const struct dflash_options *dflash;     // those that were given
     const struct draft_vocab_options *vocab; // the same
     void (*note)(void *arg, const char *sentence);

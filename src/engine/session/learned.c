@@ -33,15 +33,15 @@ static uint64_t hash_tensors(const struct gguf *g) {
     return hash;
 }
 
-static void put_draft(struct str *key, const struct price_subject *s) {
+static void put_draft(struct str *key, const char *path, const struct draft *draft) {
     struct stat info;
-    if (s->draft == DRAFT_OF_TARGET) {
+    if (path == DRAFT_OF_TARGET) {
         str_puts(key, "draft of the model's file, ");
     } else {
-        long long bytes = stat(s->draft, &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : 0;
-        str_printf(key, "draft %s, %lld bytes, ", base_name(s->draft), bytes);
+        long long bytes = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : 0;
+        str_printf(key, "draft %s, %lld bytes, ", base_name(path), bytes);
     }
-    draft_describe(s->draft_model, key);
+    draft_describe(draft, key);
     str_puts(key, "; ");
 }
 
@@ -49,8 +49,8 @@ static void put_key(struct str *key, const struct price_subject *s) {
     str_printf(key, "coppice %s; model %s, %" PRIu64 " bytes, tensors %016" PRIx64 "; ",
                COPPICE_VERSION, base_name(gguf_path(s->model)), gguf_bytes(s->model),
                hash_tensors(s->model));
-    if (s->draft_model)
-        put_draft(key, s);
+    for (int i = 0; i < PRICE_DRAFTS && s->drafts[i]; i++)
+        put_draft(key, s->paths[i], s->drafts[i]);
     str_printf(key, "%s, %d threads; keys %s, values %s", exec_label(s->x), exec_threads(s->x),
                kv_codec_of(s->codec_k)->name, kv_codec_of(s->codec_v)->name);
     if (s->slots > 0)

@@ -25,9 +25,9 @@ struct price_file {
 // All inputs of prices, part of the key.
 struct price_subject {
     const struct exec *x;
-    const struct gguf *model; // open
-    const char *draft;        // path; NULL: none
-    const struct draft *draft_model;
+    const struct gguf *model;    // open
+    const char *const *paths;    // [PRICE_DRAFTS] of drafts,
+    struct draft *const *drafts; // [PRICE_DRAFTS] which are loaded; NULL after the last
     enum kv_codec_id codec_k, codec_v;
     int64_t slots;          // of experts, where not all are resident
     int cpu_experts;        // layers whose experts are of this CPU

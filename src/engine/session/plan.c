@@ -4,6 +4,7 @@
 #include "engine/session/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/memory/slabs.h"
 #include "base/num.h"
@@ -163,6 +164,16 @@ static void print_experts(const struct memory_plan *p, struct str *out) {
     str_putc(out, ')');
 }
 
+// Of several, each.
+static void print_drafts(const struct memory_plan *p, struct str *out) {
+    char size[SIZE_TEXT];
+    for (int i = 0; p->n_drafts > 1 && i < p->n_drafts; i++) {
+        size_text(size, p->drafts[i].bytes);
+        str_printf(out, "%s%s %s%s", i ? ", " : " (", p->drafts[i].name, size,
+                   i + 1 < p->n_drafts ? "" : ")");
+    }
+}
+
 void plan_print(const struct memory_plan *p, struct str *out) {
     const struct {
         const char *before;
@@ -181,6 +192,8 @@ void plan_print(const struct memory_plan *p, struct str *out) {
             str_printf(out, "%s%s", parts[i].before, size);
         if (i == 0)
             print_experts(p, out);
+        if (i == 1)
+            print_drafts(p, out);
     }
     size_text(size, plan_total(p));
     str_printf(out, "; %s with a context of %lld tokens, keys as %s and values as %s", size,
@@ -205,31 +218,48 @@ static int64_t available_to(const struct pair_request *r) {
     return left > 0 ? min_i64(left, own) : own;
 }
 
+// What the drafts take, in *p; their keys and values and what they need of the backend, in *t.
+static int plan_drafts(struct memory_plan *p, struct model_plan *t, const struct pair_request *r,
+                       struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    for (int i = 0; i < r->n_drafts; i++) {
+        struct draft_plan_args args = {x, r->file, &r->target, &r->drafts[i]};
+        struct draft_plan d = {0};
+        int rc = draft_measure(&d, &args, e);
+        if (rc)
+            return rc;
+        exec_limits_join(&t->limits, &d.limits);
+        kv_needs_join(&t->kv, &d.kv);
+        p->drafts[p->n_drafts].name = d.name;
+        p->drafts[p->n_drafts++].bytes = d.weights;
+        p->draft += d.weights;
+        p->scratch += d.scratch;
+        p->state += d.pending;
+    }
+    return 0;
+}
+
 static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct err *e) {
     struct exec *x = runtime_exec(r->device);
     const struct model_options *o = &r->target;
     struct model_params params;
     struct model_plan t;
-    struct draft_plan d = {0};
+    struct memory_plan drafts = {0};
     int rc = model_plan(&t, &params, x, r->file, o, e);
     if (rc)
         return err_prefix(e, "%s", r->model);
-    if (r->draft) {
-        struct draft_plan_args args = {x, r->file, o, r->draft};
-        rc = draft_measure(&d, &args, e);
-    }
+    rc = plan_drafts(&drafts, &t, r, e);
     if (rc)
         return rc;
-    exec_limits_join(&t.limits, &d.limits);
-    kv_needs_join(&t.kv, &d.kv);
     int64_t own = exec_own_bytes(x, &t.limits);
     int64_t more = max_i64(own - runtime_reservations(r->device)->own, 0);
     *p = (struct memory_plan){.weights = t.weights,
-                              .draft = d.weights,
-                              .scratch = t.scratch + d.scratch + more,
+                              .draft = drafts.draft,
+                              .n_drafts = drafts.n_drafts,
+                              .scratch = t.scratch + drafts.scratch + more,
                               .own = own,
                               .own_more = more,
-                              .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
+                              .state = (t.recurrent + drafts.state) * max_i64(o->max_seqs, 1),
                               .kv = t.kv,
                               .step = t.step,
                               .slabs = exec_is_device(x),
@@ -237,6 +267,7 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .trained = params.context,
                               .codec_k = o->codec_k,
                               .codec_v = o->codec_v};
+    memcpy(p->drafts, drafts.drafts, sizeof p->drafts);
     if (exec_is_device(x)) {
         p->experts = p->resident = t.expert_bytes;
         p->slots = t.experts;
@@ -280,7 +311,7 @@ static int plan_once(struct memory_plan *p, struct pair_request *r, const struct
     r->chunk = a->chunk;
     if (a->rows_open)
         r->target.max_rows = a->chunk;
-    r->target.lent_rows = a->lends ? r->draft ? LENT_DRAFT : LENT[LENT_N - 1] : 0;
+    r->target.lent_rows = a->lends ? r->n_drafts ? LENT_DRAFT : LENT[LENT_N - 1] : 0;
     int rc = fill_plan(p, r, e);
     if (!rc && a->fewer && p->slots.n)
         rc = plan_fewer_experts(p, r->target.max_ctx, r->slots, e);

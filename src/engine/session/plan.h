@@ -14,6 +14,7 @@
 #include "models/draft/draft.h"
 #include "ops/experts/host.h"
 #include "ops/experts/pool.h"
+#include "spec/tree/price.h"
 #include "state/kv.h"
 
 // Which layers' experts are the CPU's, where the plan decides: none where all fit. Else the CPU has
@@ -23,12 +24,17 @@ enum { CPU_EXPERTS_AUTO = -1, CPU_FASTER = 2 };
 
 // Bytes, unless said otherwise.
 struct memory_plan {
-    int64_t weights, draft; // of the target, of the draft
-    int64_t scratch;        // workspace of both and of the backend, own_more included
-    int64_t own, own_more;  // what the backend needs for itself; of that it has not yet
-    int64_t state;          // recurrent state and pending features of a sequence
-    struct kv_needs kv;     // keys and values of a sequence, of both, reserved for at most
-    int64_t step;           // that many tokens at once
+    int64_t weights, draft; // of the target, of all drafts
+    struct {
+        const char *name; // of its kind
+        int64_t bytes;
+    } drafts[PRICE_DRAFTS]; // [n_drafts]
+    int n_drafts;
+    int64_t scratch;       // workspace of both and of the backend, own_more included
+    int64_t own, own_more; // what the backend needs for itself; of that it has not yet
+    int64_t state;         // recurrent state and pending features of a sequence
+    struct kv_needs kv;    // keys and values of a sequence, of both, reserved for at most
+    int64_t step;          // that many tokens at once
     // Of the weights: experts of a model of experts on a GPU, all of them, and those that are
     // resident, with their slots. Where that is all, `resident` is `experts` and there are no
     // slots.
@@ -76,9 +82,10 @@ void plan_print(const struct memory_plan *p, struct str *out);
 
 struct pair_request {
     struct runtime_device *device;
-    const struct gguf *file;          // of the target, open
-    const char *model;                // its path, for sentences
-    const struct draft_source *draft; // NULL: none
+    const struct gguf *file;           // of the target, open
+    const char *model;                 // its path, for sentences
+    const struct draft_source *drafts; // [n_drafts], at most PRICE_DRAFTS
+    int n_drafts;
     struct model_options target;
     int slots; // of experts for each layer of them; 0: as many as fit
     // Layers whose experts are the CPU's (target.cpu, which is there if this is not 0), or

@@ -30,15 +30,16 @@ struct session {
     struct kv_budget pages;          // of all sequences
     struct gguf *file;
     struct model *model;
-    struct draft *draft;
+    struct draft *drafts[PRICE_DRAFTS]; // NULL after the last,
+    const char *paths[PRICE_DRAFTS];    // and where they come from
     struct tokenizer *tokenizer;
     struct structured_store *structured;
-    struct drafter *drafter;  // the draft as all members of a step call it; NULL without a draft
-    struct price *price;      // what passes and drafts take here,
-    struct price *prompts;    // and passes with pieces of prompts
-    struct price_file prices; // where it is kept
-    struct expert_profile expert_profile; // which experts are hot
-    struct lent_budget *budgets;          // [n_budgets] what guesses of texts so far were worth
+    struct drafter *drafters[PRICE_DRAFTS]; // as all members of a step call them
+    struct price *price;                    // what passes and drafts take here,
+    struct price *prompts;                  // and passes with pieces of prompts
+    struct price_file prices;               // where it is kept
+    struct expert_profile expert_profile;   // which experts are hot
+    struct lent_budget *budgets;            // [n_budgets] what guesses of texts so far were worth
     int n_budgets;
     struct memory_plan plan;
     bool planned;
@@ -93,12 +94,21 @@ static bool lends(const struct session_options *o) {
     return o->park > 0 || o->lend > 0;
 }
 
-static struct draft_source draft_source_of(const struct session *s) {
-    return (struct draft_source){
-        .path = s->o.draft, .dflash = &s->o.dflash, .vocab = s->o.draft_vocab};
+// Where the session's drafts are to come from; returns how many.
+static int draft_sources(const struct session *s, struct draft_source out[PRICE_DRAFTS]) {
+    const char *paths[PRICE_DRAFTS];
+    int n = 0;
+    if (s->o.draft)
+        paths[n++] = s->o.draft;
+    for (int i = 0; i < s->o.n_further && n < PRICE_DRAFTS; i++)
+        paths[n++] = s->o.further[i];
+    for (int i = 0; i < n; i++)
+        out[i] = (struct draft_source){
+            .path = paths[i], .dflash = &s->o.dflash, .vocab = s->o.draft_vocab};
+    return n;
 }
 
-// Leaves the draft out, whose error is *e.
+// Leaves the draft out that may be left out, whose error is *e.
 static void drop_draft(struct session *s, struct err *e) {
     struct str line = {0};
     str_printf(&line, "the draft is left out: %s", e->text);
@@ -110,11 +120,13 @@ static void drop_draft(struct session *s, struct err *e) {
 }
 
 static int plan_pair_of(struct session *s, struct err *e) {
-    const struct draft_source draft = draft_source_of(s);
+    struct draft_source drafts[PRICE_DRAFTS];
+    const int n_drafts = draft_sources(s, drafts);
     struct pair_request r = {.device = s->device,
                              .file = s->file,
                              .model = s->o.model,
-                             .draft = s->o.draft ? &draft : NULL,
+                             .drafts = drafts,
+                             .n_drafts = n_drafts,
                              .target = s->o.target,
                              .slots = s->o.expert_profile.slots,
                              .cpu_experts = s->o.cpu_experts,
@@ -215,24 +227,32 @@ static int claim_memory(struct session *s, struct err *e) {
     return rc;
 }
 
-static int make_drafter(struct session *s, struct err *e) {
-    struct draft_config c = {.model = s->model,
-                             .draft = s->draft,
-                             .max_k = TREE_MAX_K,
-                             .max_members = model_max_seqs(s->model)};
-    return drafter_create(&s->drafter, DRAFT_MODEL, &c, e);
+static int make_drafters(struct session *s, struct err *e) {
+    int rc = 0;
+    for (int i = 0; i < PRICE_DRAFTS && s->drafts[i] && !rc; i++) {
+        struct draft_config c = {.model = s->model,
+                                 .draft = s->drafts[i],
+                                 .max_k = TREE_MAX_K,
+                                 .max_members = model_max_seqs(s->model)};
+        rc = drafter_create(&s->drafters[i], DRAFT_MODEL, &c, e);
+    }
+    return rc;
 }
 
 static struct price_note note_of(const struct session *s) {
     return (struct price_note){s->o.note, s->o.note_arg};
 }
 
-// What is known of a draft with a pass for each depth before any was measured.
+// What is known of drafts with a pass for each depth before any was measured.
 static struct price_drafts drafts_price(const struct session *s) {
-    const struct draft_traits t = s->draft ? draft_traits(s->draft) : (struct draft_traits){0};
     const double all = price_row_bytes(s->file, model_params_of(s->model));
-    return (struct price_drafts){1,
-                                 {{t.passes ? t.max_depth : 0, all > 0 ? t.pass_bytes / all : 0}}};
+    struct price_drafts out = {0};
+    for (; out.n < PRICE_DRAFTS && s->drafts[out.n]; out.n++) {
+        const struct draft_traits t = draft_traits(s->drafts[out.n]);
+        out.of[out.n] =
+            (struct price_draft){t.passes ? t.max_depth : 0, all > 0 ? t.pass_bytes / all : 0};
+    }
+    return out;
 }
 
 // Timed passes take longer than others, so what they cost is not for other sessions.
@@ -240,8 +260,8 @@ static int make_price(struct session *s, struct err *e) {
     struct exec *x = runtime_exec(s->device);
     struct price_subject subject = {.x = x,
                                     .model = s->file,
-                                    .draft = s->o.draft,
-                                    .draft_model = s->draft,
+                                    .paths = s->paths,
+                                    .drafts = s->drafts,
                                     .codec_k = s->o.target.codec_k,
                                     .codec_v = s->o.target.codec_v,
                                     .slots = session_experts(s).slots,
@@ -284,17 +304,51 @@ static int open_planned(struct session *s, const struct session_options *o, stru
     return rc;
 }
 
-static void look_at_draft(const struct session *s) {
+static void look_at_draft(const struct session *s, int which) {
     const struct draft_hints h = {.target = s->file,
                                   .model = s->o.model,
-                                  .draft = s->o.draft,
-                                  .loaded = s->draft,
+                                  .draft = s->paths[which],
+                                  .loaded = s->drafts[which],
+                                  .others = s->drafts[1] != NULL,
                                   .layers = model_params_of(s->model)->n_layers,
                                   .dflash = &s->o.dflash,
                                   .vocab = &s->o.draft_vocab,
                                   .note = s->o.note,
                                   .arg = s->o.note_arg};
     draft_hints(&h);
+}
+
+// Says that several guess, and which.
+static void name_drafts(const struct session *s) {
+    struct str line = {0};
+    str_puts(&line, "drafts that guess together:");
+    for (int i = 0; i < PRICE_DRAFTS && s->drafts[i]; i++)
+        str_printf(&line, "%s %s", i ? "," : "", draft_traits(s->drafts[i]).name);
+    if (s->o.note && !line.failed)
+        s->o.note(s->o.note_arg, line.data);
+    str_fini(&line);
+}
+
+// The first may be left out where nobody named it.
+static int open_drafts(struct session *s, struct err *e) {
+    struct draft_source source[PRICE_DRAFTS];
+    const int n = draft_sources(s, source);
+    int rc = 0, opened = 0;
+    for (int i = 0; i < n && !rc; i++) {
+        const bool optional = s->o.draft_optional && source[i].path == s->o.draft;
+        rc = draft_open(&s->drafts[opened], s->model, &source[i], e);
+        if (!rc) {
+            s->paths[opened++] = source[i].path;
+        } else if (optional) {
+            drop_draft(s, e);
+            rc = 0;
+        }
+    }
+    for (int i = 0; !rc && i < opened; i++)
+        look_at_draft(s, i);
+    if (!rc && opened > 1)
+        name_drafts(s);
+    return rc;
 }
 
 static int open_parts(struct session *s, const struct session_options *o, struct err *e) {
@@ -317,20 +371,12 @@ static int open_parts(struct session *s, const struct session_options *o, struct
     rc = structured_store_create(&s->structured, s->tokenizer, model_params_of(s->model)->vocab, e);
     if (rc)
         return rc;
-    const struct draft_source source = draft_source_of(s);
-    if (s->o.draft)
-        rc = draft_open(&s->draft, s->model, &source, e);
-    if (rc && s->o.draft_optional) {
-        drop_draft(s, e);
-        rc = 0;
-    }
-    if (!rc && s->draft)
-        look_at_draft(s);
+    rc = open_drafts(s, e);
     if (!rc && lends(&s->o))
         rc = exec_park_finish(x, s->o.park, e);
     if (!rc)
         rc = make_price(s, e);
-    return rc || !s->draft ? rc : make_drafter(s, e);
+    return rc ? rc : make_drafters(s, e);
 }
 
 int session_open(struct session **out, const struct session_options *o, struct err *e) {
@@ -374,8 +420,10 @@ void session_close(struct session *s) {
     expert_profile_close(&s->expert_profile);
     price_destroy(s->price);
     price_destroy(s->prompts);
-    drafter_destroy(s->drafter);
-    draft_destroy(s->draft);
+    for (int i = 0; i < PRICE_DRAFTS; i++)
+        drafter_destroy(s->drafters[i]);
+    for (int i = PRICE_DRAFTS - 1; i >= 0; i--)
+        draft_destroy(s->drafts[i]);
     model_destroy(s->model);
     structured_store_destroy(s->structured);
     if (s->tokenizer)
@@ -393,7 +441,16 @@ struct model *session_model(const struct session *s) {
 }
 
 struct draft *session_draft(const struct session *s) {
-    return s->draft;
+    return s->drafts[0];
+}
+
+struct draft *const *session_drafts(const struct session *s) {
+    return s->drafts;
+}
+
+void session_draft_names(const struct session *s, const char *names[PRICE_DRAFTS]) {
+    for (int i = 0; i < PRICE_DRAFTS; i++)
+        names[i] = s->drafts[i] ? draft_traits(s->drafts[i]).name : NULL;
 }
 
 const struct tokenizer *session_tokenizer(const struct session *s) {
@@ -483,8 +540,8 @@ int session_encode(const struct session *s, const char *text, size_t n, struct t
     return rc ? rc : tokenizer_encode(s->tokenizer, text, n, true, out, e);
 }
 
-struct drafter *session_drafter(const struct session *s) {
-    return s->drafter;
+struct drafter *const *session_drafters(const struct session *s) {
+    return s->drafters;
 }
 
 struct price *session_price(const struct session *s) {

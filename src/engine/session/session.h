@@ -28,6 +28,9 @@ struct session_options {
     // A draft that is damaged, does not fit the target or finds no memory beside it is left out,
     // and a note says why.
     bool draft_optional;
+    // Drafts besides it, which were named.
+    const char *further[PRICE_DRAFTS - 1];
+    int n_further;
     const char *device;    // "auto", "cpu", "cuda" or "cuda:N"
     const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
     int threads;           // 0: all usable CPUs
@@ -87,13 +90,17 @@ void session_close(struct session *s); // NULL is allowed
 int session_measure(const struct session_options *o, struct memory_plan *out, struct err *e);
 
 struct model *session_model(const struct session *s);
-struct draft *session_draft(const struct session *s);               // NULL: none
+struct draft *session_draft(const struct session *s); // the first; NULL: none
+// All of them, [PRICE_DRAFTS], NULL after the last.
+struct draft *const *session_drafts(const struct session *s);
+// Their names, [PRICE_DRAFTS], NULL after the last.
+void session_draft_names(const struct session *s, const char *names[PRICE_DRAFTS]);
 const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
 // Constraints of requests on it (structured.h); any thread.
 struct structured_store *session_structured(const struct session *s);
 const struct gguf *session_file(const struct session *s); // the target's
-// The draft model as the members of a step share it; NULL without a draft.
-struct drafter *session_drafter(const struct session *s);
+// The drafts as the members of a step share them, [PRICE_DRAFTS], NULL after the last.
+struct drafter *const *session_drafters(const struct session *s);
 struct price *session_price(const struct session *s);        // what passes and drafts take here,
 struct price *session_prompt_price(const struct session *s); // and passes with pieces of prompts
 // Most prompt tokens of a pass, and rows of one with others besides them, where prompts that are to

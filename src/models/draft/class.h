@@ -79,6 +79,7 @@ struct draft_guesses {
 
 // What loading and sequences take, bytes.
 struct draft_plan {
+    const char *name;   // of the kind
     int64_t weights;    // in the backend's layout; what it shares with the target is not counted
     int64_t scratch;    // workspace
     int64_t pending;    // of a sequence, besides keys and values

@@ -82,6 +82,7 @@ int draft_measure(struct draft_plan *p, const struct draft_plan_args *a, struct 
     rc = create(&d, class_of(a->source, a->target), target, a->source, true, e);
     if (!rc) {
         d->class->plan(d->self, p);
+        p->name = d->class->name;
         draft_destroy(d);
     }
     model_destroy(target);

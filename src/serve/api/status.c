@@ -5,6 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+// By kind, in the order in which they are counted.
+static void put_drafts(const struct service *s, struct json_writer *w) {
+    jw_key_begin(w, "drafts", '[');
+    for (int i = 0; i < PRICE_DRAFTS && s->drafts[i]; i++)
+        jw_cstr(w, s->drafts[i]);
+    jw_end(w, ']');
+}
+
 void api_health(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct json_writer w = {0};
@@ -18,6 +26,7 @@ void api_health(struct service *s, struct exchange *x, const char *rest) {
     jw_begin(&w, '{');
     jw_key_str(&w, "status", "ok");
     jw_key_str(&w, "speculate", speculate_name(s->limits.how));
+    put_drafts(s, &w);
     jw_end(&w, '}');
     service_json(x, 200, &w);
 }
@@ -90,6 +99,7 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     jw_key_str(&w, "kv_type_v", s->kv_type_v);
     jw_key_int(&w, "n_vocab", s->limits.vocab);
     jw_key_bool(&w, "draft", s->limits.has_draft);
+    put_drafts(s, &w);
     if (s->shorteners)
         jw_key_str(&w, "prefill_compression", prefill_mode_name(s->o->prefill.mode));
     if (s->chat)
@@ -286,12 +296,12 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
 
 // Guesses by drafter and depth, and passes by context. What has not happened is left out.
 static void write_depths(struct str *out, const char *name, const char *help,
-                         const int64_t of[GUESS_KINDS][TREE_MAX_DEPTH], const char *draft) {
+                         const int64_t of[GUESS_KINDS][TREE_MAX_DEPTH], const char *const *drafts) {
     metrics_head(out, name, "counter", help);
     for (enum guess_by by = 0; by < GUESS_KINDS; by++)
         for (int d = 0; d < TREE_MAX_DEPTH; d++) {
             char label[64];
-            snprintf(label, sizeof label, "drafter=\"%s\",depth=\"%d\"", guess_by_name(by, draft),
+            snprintf(label, sizeof label, "drafter=\"%s\",depth=\"%d\"", guess_by_name(by, drafts),
                      d + 1);
             if (of[by][d])
                 metrics_value(out, name, label, (double)of[by][d]);
@@ -308,15 +318,20 @@ static void write_spans(struct str *out, const char *name, const char *help, con
     }
 }
 
-static void write_guesses(struct str *out, const struct guess_counts *c, const char *draft) {
+static void write_guesses(struct str *out, const struct guess_counts *c,
+                          const char *const *drafts) {
     write_depths(out, "coppice_guesses_verified_total",
-                 "Guesses that were verified, by whose and how deep.", c->verified, draft);
+                 "Guesses that were verified, by whose and how deep.", c->verified, drafts);
     write_depths(out, "coppice_guesses_accepted_total", "Those that became tokens.", c->accepted,
-                 draft);
+                 drafts);
+    int64_t sums[2] = {0}; // of all drafts
+    for (int i = 0; i < PRICE_DRAFTS; i++) {
+        sums[0] += c->drafted_for[i];
+        sums[1] += c->unknown[i];
+    }
     const struct count counts[] = {
-        COUNT("coppice_draft_tokens_total", "Tokens chosen where the draft guessed.",
-              c->drafted_for),
-        COUNT("coppice_draft_unknown_tokens_total", "Those that it can never guess.", c->unknown),
+        COUNT("coppice_draft_tokens_total", "Tokens chosen where a draft guessed.", sums[0]),
+        COUNT("coppice_draft_unknown_tokens_total", "Those that it can never guess.", sums[1]),
     };
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
     write_spans(out, "coppice_context_passes_total",
@@ -349,7 +364,7 @@ void api_metrics(struct service *s, struct exchange *x, const char *rest) {
     };
     metrics_write_build(&out, s->o->build);
     write_engine(&out, &g);
-    write_guesses(&out, &g.guesses, s->draft);
+    write_guesses(&out, &g.guesses, s->drafts);
     write_speculation(&out, s);
     write_counts(&out, counts, sizeof counts / sizeof counts[0]);
     metrics_write(&s->metrics, &out);

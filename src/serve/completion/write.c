@@ -19,7 +19,7 @@ struct answer_totals completion_totals(const struct completion *c) {
                               .compression = c->compression,
                               .tool_format = c->tools.format,
                               .speculate = speculate_name(c->p.how),
-                              .draft = c->s->draft};
+                              .drafts = c->s->drafts};
     for (int i = 0; i < c->n_prompts; i++)
         t.prompt += (int64_t)c->prompts[i].tokens.count;
     for (int i = 0; i < c->n_choices; i++) {

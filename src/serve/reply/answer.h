@@ -61,7 +61,7 @@ struct answer_totals {
     const char *tool_format;
     const char *speculate; // how tokens were guessed; NULL: of no request
     struct guess_counts guesses;
-    const char *draft; // what the draft is called; NULL: there is none
+    const char *const *drafts; // [PRICE_DRAFTS] what the drafts are called
 };
 double answer_accept_length(const struct answer_totals *t); // tokens per pass; 0 without passes
 double answer_speed(const struct answer_totals *t); // tokens per second while decoding; 0: unknown
