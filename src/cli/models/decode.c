@@ -112,13 +112,14 @@ static int search_own(struct near_drafts *d, struct err *e) {
 
 // The draft of o->model that nobody named: the block in its own file, else one next to it, for a
 // model in the Hub's cache in repositories of drafts there, or one that comes with the program. Of
-// those besides a block there is a word only. *path: what o->draft points at.
-static int find_near_draft(struct session_options *o, struct str *path, struct err *e) {
+// those besides a block there is a word only, and none where others are named. *path: what o->draft
+// points at.
+static int find_near_draft(struct session_options *o, bool named, struct str *path, struct err *e) {
     struct near_drafts d = {.o = o};
     const char *draft = NULL;
     int rc = near_draft_in_target(&d, e);
     d.quiet = d.of_target;
-    if (!rc)
+    if (!rc && !(named && d.of_target))
         rc = near_draft_beside(&d, e);
     if (!rc && !d.n && !d.of_target)
         rc = search_cache(&d, e);
@@ -286,7 +287,7 @@ static int find_draft(const struct cli_args *a, struct session_options *o, struc
     o->draft = NULL;
     str_clear(&f->draft);
     if (!rc && find && wanted)
-        rc = find_near_draft(o, &f->draft, e);
+        rc = find_near_draft(o, f->drafts.n > 0, &f->draft, e);
     if (!rc)
         named_drafts_use(&f->drafts, o);
     return rc;

@@ -14,9 +14,10 @@
 // Several drafts may be asked in one step. Nodes say which of them offered them, so each walk shows
 // how far the guesses of every subset of those asked would have come, and p is learnt of subsets:
 // what a draft adds is the difference that it makes beside the others, not what it guesses right.
-// Each member asks the subset that is worth most, the time of a draft shared by all who ask it.
-// One that is not asked is tried again now and then, where the credit below can pay for it, each
-// time after twice as many steps.
+// Each member asks the subset that is worth most, the time of a draft shared by all who ask it. How
+// subsets compare is learnt only in steps in which both were asked; in others those that were not
+// follow the odds of those that were. A draft that is not asked is tried again now and then, where
+// the credit below can pay for it, each time after twice as many steps.
 //
 // Whether to draft at all is a matter of credit, in tokens. A drafted step adds what it gained over
 // plain decoding in the same time, or takes away what it lost; when the credit is used up, drafting
@@ -233,6 +234,7 @@ enum { SUBSETS = 1 << PRICE_DRAFTS }; // of drafts, a bit each
 // Guesses that the newest walks followed, or would have; how many a wrong one ended.
 struct follows {
     double right, wrong;
+    int steps; // that it was seen in, as far as PRICE_STEPS
 };
 
 // When a draft that is not worth asking is tried again.
@@ -244,6 +246,7 @@ struct trials {
 struct budget {
     struct follows follows[SUBSETS];
     struct trials trials[PRICE_DRAFTS];
+    unsigned on_trial;           // drafts of this step
     double tokens, nodes, steps; // of drafted steps of this text, older ones faded
     double credit;               // tokens that may be lost until drafting pauses
     double gained, gained_steps; // tokens that drafted steps of all texts gained, and these; faded
@@ -266,7 +269,7 @@ int budget_create(struct budget **out, struct err *e) {
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
     for (int i = 0; i < SUBSETS; i++)
-        b->follows[i] = (struct follows){FEW, 1};
+        b->follows[i] = (struct follows){FEW, 1, 0};
     for (int i = 0; i < PRICE_DRAFTS; i++)
         b->trials[i] = (struct trials){.next = PAUSE_FIRST};
     b->chances.power = HONEST;
@@ -290,7 +293,7 @@ void budget_begin(struct budget *b, const struct budget *before) {
     for (int i = 0; i < PRICE_DRAFTS; i++) {
         struct trials *t = &b->trials[i];
         t->next = fmax(t->next / 2, PAUSE_FIRST);
-        t->rest = fmin(t->rest, t->next);
+        t->rest = fmin(t->rest, FEW);
     }
     b->credit = fmin(fmax(TRIALS * (CREDIT + b->gained) / (TRIALS + b->gained_steps), 0), CREDIT);
     b->text = 0;
@@ -389,14 +392,22 @@ static double row_ms(const struct budget_step *s) {
 }
 
 // The chance that the next guess of a subset is right. What is known of a part of it holds of the
-// whole, too: that may not have been asked for long.
-static double right_chance(const struct budget *b, unsigned subset) {
-    double best = 0;
+// whole, too: that may not have been asked for long, or never.
+static const struct follows *best_part(const struct budget *b, unsigned subset) {
+    const struct follows *best = NULL;
     for (unsigned part = subset; part; part = (part - 1) & subset) {
         const struct follows *f = &b->follows[part];
-        best = fmax(best, f->right / (f->right + f->wrong));
+        if (!f->steps && part & (part - 1))
+            continue;
+        if (!best || f->right * best->wrong > best->right * f->wrong)
+            best = f;
     }
     return best;
+}
+
+static double right_chance(const struct budget *b, unsigned subset) {
+    const struct follows *f = best_part(b, subset);
+    return f->right / (f->right + f->wrong);
 }
 
 // What guesses must be worth: tokens for each millisecond, and in these for a row.
@@ -461,12 +472,15 @@ static double more_draft_ms(const struct budget_step *s, int which, int others) 
 // The drafts of those that it may ask which are worth most to the member, beside what others ask.
 static unsigned best_subset(struct budget_step *s, struct budget_member *m, const struct rate *o) {
     double cost[PRICE_DRAFTS] = {0}, max = -INFINITY;
-    unsigned best = m->may;
+    unsigned known = 0, best = m->may;
+    for (int d = 0; d < PRICE_DRAFTS; d++) // others are tried first
+        known |= m->budget->trials[d].steps == TRIALS ? m->may & 1u << d : 0;
+    known = known ? known : m->may;
     m->asks = 0;
     for (int d = 0; d < price_drafts_of(s->price); d++)
         if (m->may >> d & 1)
             cost[d] = o->r * more_draft_ms(s, d, asking(s, d));
-    for (unsigned asks = m->may; asks; asks = (asks - 1) & m->may) {
+    for (unsigned asks = known; asks; asks = (asks - 1) & known) {
         double worth = worth_of(s, m->budget, asks, o);
         for (int d = 0; d < price_drafts_of(s->price); d++)
             worth -= asks >> d & 1 ? cost[d] : 0;
@@ -528,6 +542,7 @@ static void choose_drafts(struct budget_step *s) {
         unsigned trial = is_drafting(m) ? trial_of(s, m) : 0;
         m->asks |= trial;
         tried = tried || trial;
+        m->budget->on_trial = trial;
         if (is_drafting(m))
             count_trials(m, trial);
     }
@@ -718,9 +733,11 @@ void budget_share(struct budget_step *s) {
         }
 }
 
-static void learn_follow(struct follows *f, int came, int depth) {
-    f->right += min_i32(came, depth) - f->right / PRICE_STEPS;
-    f->wrong += (came < depth) - f->wrong / PRICE_STEPS;
+// memory: steps that count.
+static void learn_follow(struct follows *f, int came, int depth, double memory) {
+    f->right += min_i32(came, depth) - f->right / memory;
+    f->wrong += (came < depth) - f->wrong / memory;
+    f->steps += f->steps < PRICE_STEPS;
 }
 
 // Of the walk's guesses those that a subset of the drafts had offered, too, up to the first that it
@@ -735,16 +752,62 @@ static int came_by(const struct budget_member *m, unsigned subset) {
     return came;
 }
 
+static double odds_of(const struct follows *f) {
+    return f->right / f->wrong;
+}
+
+// The text has become easier or harder to guess by that: so it has for drafts that were not asked.
+// How they compare with those is learnt only where both were.
+static void follow_text(struct budget *b, unsigned asked, double change) {
+    static const double LEAST = 1e-3, MOST = PRICE_STEPS * TREE_MAX_DEPTH;
+    for (unsigned i = 1; i < SUBSETS; i++)
+        if (i & ~asked && b->follows[i].steps)
+            b->follows[i].right = fmin(fmax(b->follows[i].right * change, LEAST), MOST);
+}
+
+static double time_of(const struct budget_step *s, unsigned drafts) {
+    double ms = 0;
+    for (int d = 0; d < price_drafts_of(s->price); d++)
+        ms += drafts >> d & 1 ? price_draft_ms(s->price, d, 1, reach_of(s, d)) : 0;
+    return ms;
+}
+
+// A draft on trial that has made a difference beside the others, or would have done as well as they
+// in less time, is tried again at once.
+static void judge_trial(const struct budget_step *s, const struct budget_member *m) {
+    const int came = m->walk->count - 1;
+    for (int d = 0; d < price_drafts_of(s->price); d++) {
+        const unsigned own = m->budget->on_trial & 1u << d, others = m->asks & ~own;
+        if (!own || !came)
+            continue;
+        bool better = came_by(m, others) < came;
+        bool cheaper = came_by(m, own) == came && time_of(s, own) < time_of(s, others);
+        if (better || cheaper)
+            m->budget->trials[d] = (struct trials){m->budget->trials[d].steps, 0, PAUSE_FIRST};
+    }
+}
+
 // Of all subsets of those that were asked. A walk to the end of what was drafted was ended by no
 // wrong guess.
 static void learn_depths(const struct budget_step *s, const struct budget_member *m) {
+    struct budget *b = m->budget;
+    struct follows *whole = &b->follows[m->asks];
+    // How drafts compare is asked of more steps than how good they are now.
+    const double memory = price_drafts_of(s->price) > 1 ? FEW * PRICE_STEPS : PRICE_STEPS;
+    for (unsigned subset = m->asks; subset; subset = (subset - 1) & m->asks)
+        if (!b->follows[subset].steps)
+            b->follows[subset] = *best_part(b, subset);
+    const double before = whole->steps == PRICE_STEPS ? odds_of(whole) : 0;
     for (unsigned subset = m->asks; subset; subset = (subset - 1) & m->asks) {
         int depth = 0;
         for (int d = 0; d < price_drafts_of(s->price); d++)
             depth = max_i32(depth, subset >> d & 1 ? s->draft[d].depth : 0);
         int came = subset == m->asks ? m->walk->count - 1 : came_by(m, subset);
-        learn_follow(&m->budget->follows[subset], came, depth);
+        learn_follow(&b->follows[subset], came, depth, memory);
     }
+    if (whole->wrong > 0 && before > 0)
+        follow_text(b, m->asks, odds_of(whole) / before);
+    judge_trial(s, m);
 }
 
 // Adds what a drafted step gained, and pauses drafting when the credit is used up, or would be by
