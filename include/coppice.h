@@ -46,9 +46,8 @@ struct coppice_error {
 
 struct coppice_load_options {
     size_t size;
-    const char *model; // target, a GGUF file
-    const char
-        *draft; // files, by commas; NULL: block of the model's; "auto": or one beside; "none"
+    const char *model;     // target, a GGUF file
+    const char *draft;     // files; NULL: the block in the model's; "auto": or one near it; "none"
     const char *device;    // NULL or "auto", "cpu", "cuda", "cuda:N"
     const char *cpu_level; // NULL or "auto"; "scalar", "avx2", ... (docs/ops.md): not above this
     const char *kv_type;   // NULL or "f16"; other names of docs/cli.md, or "auto"

@@ -294,6 +294,17 @@ static void test_same_as_alone(void **state) {
     same_as_alone(*state, DRAFTS);
 }
 
+// To its next step; returns the drafts of its tree's guesses.
+static unsigned go_on(struct member *m) {
+    unsigned by = 0;
+    assert_int_equal(m->rc, 0);
+    assert_true(m->tree.n > 1);
+    for (int r = 1; r < m->tree.n; r++)
+        by |= tree_drafts(m->tree.origin[r]);
+    m->root = m->walk.chosen[m->walk.count - 1];
+    return by;
+}
+
 // A draft that fails, at once or at a level, is left out: the trees have guesses of the others, and
 // after some such steps it is not called any more. Where all fail it is the step's failure.
 static void test_some_fail(void **state) {
@@ -310,13 +321,8 @@ static void test_some_fail(void **state) {
             t.more[0].fail_propose = !level;
             t.more[0].fail_at = level ? t.more[0].calls + 1 : 0;
             assert_int_equal(step_run(t.step, in, MEMBERS, &e), 0);
-            for (int i = 0; i < MEMBERS; i++) {
-                assert_int_equal(t.m[i].rc, 0);
-                assert_true(t.m[i].tree.n > 1);
-                for (int r = 1; r < t.m[i].tree.n; r++)
-                    by |= tree_drafts(t.m[i].tree.origin[r]);
-                t.m[i].root = t.m[i].walk.chosen[t.m[i].walk.count - 1];
-            }
+            for (int i = 0; i < MEMBERS; i++)
+                by |= go_on(&t.m[i]);
             assert_int_equal(by, 5);
             proposed = s == STEP_DRAFT_FAILURES - 1 ? t.more[0].proposed : proposed;
         }

@@ -62,7 +62,7 @@ bool drafter_by_path(const struct drafter *d);
 // Adds guesses for r[i] to *p[i], i < n, which the caller zeroed; 1 <= n <= max_members, of
 // distinct sequences. What is guessed for one does not depend on the others, save that a draft
 // whose length is chosen by `useful_depth` is as long as the largest. Candidates take the place of
-// those that an earlier drafter has left in that proposal; chains add up. Arrays of all proposals stay the
+// those that an earlier drafter has left there; chains add up. Arrays of all proposals stay the
 // drafter's, until its next call; so long their nodes may be requested (tree_expand_fn), and what
 // the requests point to must stay.
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
