@@ -14,7 +14,7 @@
 
 __asm__(".pushsection .rodata\n"
         "coppice_hub_drafts:\n"
-        ".incbin \"cli/hub/drafts.tsv\"\n"
+        ".incbin \"" HUB_DRAFTS "\"\n"
         ".byte 0\n"
         ".popsection\n");
 extern const char coppice_hub_drafts[];
