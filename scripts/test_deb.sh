@@ -98,7 +98,7 @@ serve() {
 
 complete() {
     in_root bash -c '. /usr/share/bash-completion/completions/coppice
-        COMP_LINE="coppice chat --kv-type q" COMP_POINT=24; _coppice; echo "${COMPREPLY[@]}"' 2>"$work/log" | grep -qx q8_0
+        COMP_LINE="coppice chat --kv-type q" COMP_POINT=24; _coppice; echo "${COMPREPLY[@]}"' 2>"$work/log" | grep -qw q8_0
 }
 
 # A program that embeds the library, compiled with what the packages brought.
