@@ -221,6 +221,12 @@ if has bench; then
     refuse 2 "needs --prefill-drafter" bench score -m tiny.gguf --prompt-tokens 640
     refuse 2 "--modes has no meaning" bench score --prefill-drafter x --prompt-tokens 9 --modes off
     refuse 2 "for 'bench score'" bench -m tiny.gguf --prompt-tokens 3 --prefill-dense
+    refuse 2 "for 'bench kv'" bench -m tiny.gguf --prompt-tokens 3 --pairs q8_0
+    refuse 2 "for 'bench score'" bench kv -m tiny.gguf -f x --prefill-dense
+    refuse 2 "needs -f" bench kv -m tiny.gguf
+    refuse 2 "-m" bench kv -f x
+    refuse 2 "not 'q9_9'" bench kv -m tiny.gguf -f x --pairs q9_9
+    refuse 1 "has no tokenizer" bench kv -m tiny.gguf -f "$root/LICENSE"
     refuse 1 "qwen3" bench score --prefill-drafter tiny.gguf --prompt-tokens 640
     accept "160 kept" bench score -m tiny.gguf --prompt-tokens 640 --prefill-keep-ratio 0.25 \
         --prefill-drafter "$root/models/coppice-tiny-scorer-q8_0.gguf"

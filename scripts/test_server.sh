@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 parts=("$@")
-[ $# -gt 0 ] || parts=(bench perplexity niah start input exact verify lending structured cache drain log attacks load relay pull daemon life fields openai responses anthropic js schema)
+[ $# -gt 0 ] || parts=(bench perplexity kv niah start input exact verify lending structured cache drain log attacks load relay pull daemon life fields openai responses anthropic js schema)
 logs=build/logs
 venv=build/server-venv
 node=build/server-node

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of `coppice bench` share: the prompts and modes of a run, sums over them
-// (report.c), and the ways of measuring that are no plain run of prompts (sequences.c, score.c).
+// (runs.c, report.c), and the ways of measuring that are no plain run of prompts (sequences.c,
+// score.c, kv.c).
 #ifndef COPPICE_CLI_BENCH_BENCH_H
 #define COPPICE_CLI_BENCH_BENCH_H
 
@@ -54,6 +55,10 @@ struct bench {
     struct sequence *prefix; // of the last random prompt
 };
 
+// Runs all prompts in all modes, a short run that does not count first. Every run is added to sums
+// and rows; after an interrupt some are missing.
+int bench_run_prompts(struct bench *b, struct err *e);
+
 // Whether a run gave the same tokens from the same logits as plain decoding.
 bool bench_equal(const struct reply *plain, const struct reply *y);
 // Adds one run to its group and to all prompts. same: it equals plain decoding.
@@ -76,6 +81,9 @@ int bench_engine(struct bench *b, struct err *e);
 // with a target the time until the first token after what is kept. It works on ids, so that files
 // without a tokenizer (`coppice synth`) can be measured.
 int bench_score(const struct cli_args *a, struct err *e);
+
+// `bench kv`: what each pair of codecs for keys and values costs a model.
+int bench_kv(const struct cli_args *a, struct err *e);
 
 // Whether the draft did all its work besides an oracle's guesses, in words: one with a pass for
 // each depth runs none for guesses that it did not make.

@@ -31,6 +31,26 @@ static int group_of(struct bench_prompts *p, const char *name) {
     return p->n_groups++;
 }
 
+// "needles": [{"value": TEXT, ...}, ...], which may be missing.
+static int add_needles(struct bench_prompts *p, struct bench_prompt *b, const struct json *list,
+                       size_t line, struct err *e) {
+    size_t n = json_len(list), len;
+    if (list && json_kind_of(list) != JSON_ARRAY)
+        return err_set(e, ERR_FORMAT, "line %zu has \"needles\" that are no array", line);
+    b->needles = n ? arena_array(&p->arena, n, sizeof *b->needles) : NULL;
+    if (n && !b->needles)
+        return err_set(e, ERR_MEMORY, "no memory for the needles in line %zu", line);
+    for (; b->n_needles < n; b->n_needles++) {
+        const struct json *value = json_get(json_at(list, b->n_needles), "value");
+        if (!json_str(value, &len) || !len)
+            return err_set(e, ERR_FORMAT, "line %zu has a needle without a text \"value\"", line);
+        b->needles[b->n_needles] = copy_str(p, value, "", &len);
+        if (!b->needles[b->n_needles])
+            return err_set(e, ERR_MEMORY, "no memory for the needles in line %zu", line);
+    }
+    return 0;
+}
+
 static int add_prompt(struct bench_prompts *p, const struct json *v, size_t line, struct err *e) {
     struct bench_prompt *b = &p->prompts[p->n];
     char number[32];
@@ -50,7 +70,7 @@ static int add_prompt(struct bench_prompts *p, const struct json *v, size_t line
         return err_set(e, ERR_MEMORY, "no memory for the prompt in line %zu", line);
     b->group = group_of(p, group);
     p->n++;
-    return 0;
+    return add_needles(p, b, json_get(v, "needles"), line, e);
 }
 
 // "NAME: 1,2,3", a prompt of token ids.

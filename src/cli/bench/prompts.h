@@ -17,9 +17,11 @@ struct bench_prompt {
     size_t len;
     const int32_t *ids; // [n_ids] in place of text; NULL: text
     int64_t n_ids;
-    double prefill_ms;  // of ids that were run once for all modes,
-    int64_t prefilled;  // this many of them: a longer prompt goes on where a shorter one ended
-    int64_t max_tokens; // 0: the file names none
+    double prefill_ms;    // of ids that were run once for all modes,
+    int64_t prefilled;    // this many of them: a longer prompt goes on where a shorter one ended
+    int64_t max_tokens;   // 0: the file names none
+    const char **needles; // [n_needles] what the answer is to hold, as bench/niah.py writes it
+    size_t n_needles;
 };
 
 // A zeroed list is valid and empty. Groups are in order of first appearance.
@@ -31,7 +33,7 @@ struct bench_prompts {
     int n_groups;
 };
 
-// Every line that is not blank is one prompt: a JSON object, whose id and group may be missing, or
+// Every line that is not blank is one prompt: a JSON object, of which only prompt must be there, or
 // "NAME: 1,2,3" with token ids. Errors name the line.
 int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e);
 // A prompt of random ids below vocab for each of n lengths, every one >= 1 and a group of its own.

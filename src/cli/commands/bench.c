@@ -1,131 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `coppice bench`: the modes of decoding side by side on a file of prompts, or on random ids. Each
-// prompt runs plainly first; every other mode must then give the same tokens from the same logits.
-// Sums are kept per group and mode, so that means weigh tokens and passes, not prompts.
+// `coppice bench`: the modes of decoding side by side on a file of prompts, or on random ids. Every
+// mode must give the same tokens from the same logits as plain decoding. Sums are kept per group
+// and mode, so that means weigh tokens and passes, not prompts.
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/url/url.h"
-
-// Runs one prompt in one mode; the reply of plain decoding stays in *plain.
-static int run_prompt_mode(struct bench *b, size_t i, int mode, struct request *r,
-                           struct reply *plain, struct err *e) {
-    const struct bench_prompt *p = &b->prompts.prompts[i];
-    struct reply y = {0};
-    int32_t *recording = calloc((size_t)(r->n_prompt + plain->n) + 1, sizeof *recording);
-    int rc = recording ? 0 : err_set(e, ERR_MEMORY, "no memory for a recording of the prompt");
-    if (!rc) {
-        bench_mode_request(&b->modes, mode, b->a, b->s, plain, recording, r);
-        rc = session_generate(b->s, r, &y, e);
-    }
-    if (!rc)
-        rc = bench_add(b, p, mode, r, &y, mode == 0 || bench_equal(plain, &y), e);
-    free(recording);
-    if (rc || mode > 0)
-        reply_fini(&y);
-    else
-        *plain = y;
-    return rc;
-}
-
-// A random prompt is run once, all but its last token, and every mode goes on from there. It goes
-// on itself where the one before ended, if that is how it begins.
-static int prefill_random(struct bench *b, struct bench_prompt *p, const struct request *r,
-                          struct err *e) {
-    const struct sequence *last = b->prefix;
-    int64_t n = r->n_prompt - 1, held = last ? sequence_len(last) : 0;
-    if (held > n ||
-        (held && memcmp(sequence_tokens(last), r->prompt, (size_t)held * sizeof *r->prompt))) {
-        sequence_destroy(b->prefix);
-        b->prefix = NULL;
-        held = 0;
-    }
-    double start = clock_ms();
-    int rc = session_prefill(b->s, r->prompt, n, &b->prefix, e);
-    if (!rc)
-        rc = exec_status(model_exec(session_model(b->s)), e);
-    p->prefill_ms = clock_ms() - start;
-    p->prefilled = n - held;
-    return rc;
-}
-
-static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *e) {
-    struct bench_prompt *p = &b->prompts.prompts[i];
-    struct reply plain = {0};
-    int rc = 0;
-    r->prefix = NULL;
-    if (p->ids && p->n_ids > 1)
-        rc = prefill_random(b, p, r, e);
-    if (p->ids && p->n_ids > 1)
-        r->prefix = b->prefix;
-    for (int w = 0; w < b->modes.n && !rc && !cli_interrupted(); w++)
-        rc = run_prompt_mode(b, i, w, r, &plain, e);
-    if (rc)
-        err_prefix(e, "prompt %s", p->id);
-    r->prefix = NULL;
-    reply_fini(&plain);
-    return rc;
-}
-
-// A short run that is not counted, so that the first prompt does not pay for cold memory. Its
-// budget is fixed: what a draft of random weights is worth must not be learnt from it.
-static int warm_up_bench(struct bench *b, struct request *r, struct err *e) {
-    struct reply y = {0};
-    static const int32_t zero = 0;
-    enum speculate last = b->modes.mode[b->modes.n - 1].how;
-    r->prompt = &zero;
-    r->n_prompt = 1;
-    r->max_tokens = 16;
-    r->auto_budget = false;
-    r->how = last != SPECULATE_ORACLE ? last : session_draft(b->s) ? SPECULATE_TREE : SPECULATE_OFF;
-    int rc = session_generate(b->s, r, &y, e);
-    reply_fini(&y);
-    return rc;
-}
-
-static int encode_prompt(struct bench *b, const struct bench_prompt *p, struct token_list *ids,
-                         struct request *r, struct err *e) {
-    r->prompt = p->ids;
-    r->n_prompt = p->n_ids;
-    if (p->ids)
-        return 0;
-    token_list_bound(ids, model_max_ctx(session_model(b->s)));
-    int rc = session_encode(b->s, p->text, p->len, ids, e);
-    r->prompt = ids->ids;
-    r->n_prompt = (int64_t)ids->count;
-    return rc ? err_prefix(e, "prompt %s", p->id) : 0;
-}
-
-static int run_prompts(struct bench *b, struct err *e) {
-    struct request r;
-    decode_request(b->a, b->s, &r);
-    r.logit_hash = true;
-    int64_t limit = r.max_tokens;
-    bool limited = options_given(&b->a->opt, OPT_MAX_TOKENS);
-    int rc = warm_up_bench(b, &r, e);
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < b->prompts.n; i++) {
-        const struct bench_prompt *p = &b->prompts.prompts[i];
-        struct token_list ids = {0};
-        rc = encode_prompt(b, p, &ids, &r, e);
-        r.max_tokens = p->max_tokens ? p->max_tokens : limit;
-        if (limited && r.max_tokens > limit)
-            r.max_tokens = limit;
-        if (!rc)
-            rc = run_prompt(b, i, &r, e);
-        token_list_fini(&ids);
-        if (rc || cli_interrupted())
-            return rc;
-        if (cli_progress_wanted())
-            fprintf(stderr, "\r%zu of %zu prompts", i + 1, b->prompts.n);
-    }
-    if (cli_progress_wanted())
-        fputc('\n', stderr);
-    return 0;
-}
 
 static int read_prompts(struct bench *b, struct err *e) {
     const struct options *o = &b->a->opt;
@@ -165,7 +46,7 @@ static int open_bench(struct bench *b, struct err *e) {
 
 static int run_one_by_one(struct bench *b, struct err *e) {
     jw_begin(&b->rows, '[');
-    int rc = run_prompts(b, e);
+    int rc = bench_run_prompts(b, e);
     jw_end(&b->rows, ']');
     if (!rc && b->rows.out.failed)
         rc = err_set(e, ERR_MEMORY, "no memory for the results");
@@ -189,28 +70,40 @@ static int run_bench(struct bench *b, struct err *e) {
     return rc;
 }
 
-// Options of scorers mean nothing to decoding.
-static int refuse_scorer_options(const struct cli_args *a, struct err *e) {
-    static const int rows[] = {OPT_PREFILL_DRAFTER,      OPT_PREFILL_KEEP,  OPT_PREFILL_LAYERS,
-                               OPT_PREFILL_SCORE_LAYERS, OPT_PREFILL_DENSE, OPT_PREFILL_ALPHA,
-                               OPT_PREFILL_DENSITY};
+// Options of 'bench score' and 'bench kv' mean nothing to plain decoding and to each other.
+static int refuse_options(const struct cli_args *a, const char *what, struct err *e) {
+    static const struct {
+        int row;
+        const char *what;
+    } rows[] = {{OPT_PREFILL_DRAFTER, "score"},
+                {OPT_PREFILL_KEEP, "score"},
+                {OPT_PREFILL_LAYERS, "score"},
+                {OPT_PREFILL_SCORE_LAYERS, "score"},
+                {OPT_PREFILL_DENSE, "score"},
+                {OPT_PREFILL_ALPHA, "score"},
+                {OPT_PREFILL_DENSITY, "score"},
+                {OPT_FILE, "kv"},
+                {OPT_TEXT_WINDOW, "kv"},
+                {OPT_WINDOWS, "kv"},
+                {OPT_PAIRS, "kv"},
+                {OPT_NEEDLES, "kv"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (options_given(&a->opt, rows[i]))
-            return err_set(e, ERR_USAGE, "--%s is for 'bench score'", cli_options[rows[i]].name);
+        if (options_given(&a->opt, rows[i].row) && strcmp(what, rows[i].what) != 0)
+            return err_set(e, ERR_USAGE, "--%s is for 'bench %s'", cli_options[rows[i].row].name,
+                           rows[i].what);
     return 0;
 }
 
 int cmd_bench(const struct cli_args *a, struct err *e) {
     struct bench b = {.a = a};
-    int rc;
-    if (a->opt.n_operands && strcmp(a->opt.operands[0], "score") != 0)
-        return err_set(e, ERR_USAGE, "there is no 'bench %.40s'; there is 'bench score'",
-                       a->opt.operands[0]);
-    if (a->opt.n_operands)
-        return bench_score(a, e);
-    rc = refuse_scorer_options(a, e);
-    if (rc)
-        return rc;
+    const char *what = a->opt.n_operands ? a->opt.operands[0] : "";
+    bool score = !strcmp(what, "score"), kv = !strcmp(what, "kv");
+    if (what[0] && !score && !kv)
+        return err_set(e, ERR_USAGE,
+                       "there is no 'bench %.40s'; there are 'bench score' and 'bench kv'", what);
+    int rc = refuse_options(a, what, e);
+    if (rc || score || kv)
+        return rc ? rc : score ? bench_score(a, e) : bench_kv(a, e);
     bool server = bench_url_wanted(a, &rc, e);
     if (rc || server)
         return rc ? rc : bench_url(a, e);

@@ -100,7 +100,7 @@ static void operand_value(const struct cli_command *c, struct value *v) {
         str_puts(&v->words, "bash zsh fish");
         break;
     case CLI_BENCH:
-        str_puts(&v->words, "score");
+        str_puts(&v->words, "score kv");
         break;
     case CLI_INSPECT:
     case CLI_PULL:

@@ -33,7 +33,7 @@ static const struct cli_command commands[] = {
                     "generate, files of ids alone, snapshots of texts, park and unpark, quit. The "
                     "operands are another spelling of -m and -d.",
      .run = cmd_daemon},
-    {"bench", CLI_BENCH, .operands = "[score]", .max_operands = 1,
+    {"bench", CLI_BENCH, .operands = "[score|kv]", .max_operands = 1,
      .summary = "compare the ways of decoding on prompts",
      .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "
                     "max_tokens), or one of random ids, plainly, with lookup, and with the draft's "
@@ -44,7 +44,11 @@ static const struct cli_command commands[] = {
                     "until the first token, between tokens and of whole requests, tokens a second "
                     "and what failed. 'bench score' measures a scorer on random ids, and with -m "
                     "the time until "
-                    "the first token after what it keeps.",
+                    "the first token after what it keeps. 'bench kv' says what each of --pairs, "
+                    "codecs of keys and of values, costs: how far the distributions over the text "
+                    "of -f are from those with f16, perplexity, with -d and --prompts how many "
+                    "guesses are accepted, with --needles how many facts are found, with "
+                    "--prompt-tokens the time of a step after that many tokens.",
      .run = cmd_bench},
     {"verify", CLI_VERIFY, .operands = "",
      .summary = "check that answers are those of plain decoding",

@@ -56,8 +56,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                     .groups = GENERATE | LOGITS | COMPRESS | CLI_BIT(CLI_TOKENIZE),
                     .help = "text to read"},
     [OPT_FILE] = {"file", 'f', OPTION_STRING, "FILE",
-                  .groups =
-                      GENERATE | LOGITS | IMATRIX | PERPLEX | COMPRESS | CLI_BIT(CLI_TOKENIZE),
+                  .groups = GENERATE | LOGITS | IMATRIX | PERPLEX | COMPRESS | BENCH |
+                            CLI_BIT(CLI_TOKENIZE),
                   .help = "file with the text to read, - for standard input"},
     [OPT_IDS] = {"ids", 0, OPTION_LIST, "LIST", .lo = 0, .hi = ID_MAX,
                  .groups = GENERATE | LOGITS | DRAFT | IMATRIX | PERPLEX | CLI_BIT(CLI_DETOKENIZE),
@@ -91,6 +91,20 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                              "length of A, or oracle:errors=R[/R]... for errors at these rates; "
                              "oracle:synth-len=A and oracle:synth-rates=P[/P]... are "
                              "--spec-synth-len and --spec-synth-rates of llama.cpp"},
+
+    // bench kv: codecs of keys and values.
+    [OPT_PAIRS] = {"pairs", 0, OPTION_STRING, "LIST",
+                   "q8_0,q8_0/q5_0,q8_0/q4_0,q8_0/tq3_0,q5_1,q5_0,q5_0/q4_0,q4_1,q4_0,q4_0/q8_0,"
+                   "tq3_0,tq3_0/q8_0",
+                   .groups = BENCH,
+                   .help = "pairs of codecs that bench kv compares with f16, keys/values or one "
+                           "for both"},
+    [OPT_TEXT_WINDOW] = {"window", 0, OPTION_INT, "N", "512", 4, 1 << 24, .groups = BENCH,
+                         .help = "tokens of a window of the text of bench kv, of which the second "
+                                 "half counts"},
+    [OPT_NEEDLES] = {"needles", 0, OPTION_STRING, "FILE", .groups = BENCH,
+                     .help = "facts in long texts that bench kv also looks for, a file that "
+                             "bench/niah.py --out has written"},
 
     // bench: load on a server.
     [OPT_URL] = {"url", 0, OPTION_STRING, "URL", .groups = BENCH,
@@ -354,7 +368,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_WINDOW] = {"max-ctx", 'c', OPTION_INT, "N", "512", 4, 1 << 24, .groups = PERPLEX,
                     .help = "tokens of a window, of which the second half counts; with "
                             "--kl-reference, those of the reference"},
-    [OPT_WINDOWS] = {"windows", 0, OPTION_INT, "N", "0", 0, 1e9, .groups = PERPLEX,
+    [OPT_WINDOWS] = {"windows", 0, OPTION_INT, "N", "0", 0, 1e9, .groups = PERPLEX | BENCH,
                      .help = "max windows to read; 0 for the whole text"},
     [OPT_WINDOWS_A_PASS] = {"parallel", 0, OPTION_COUNT, "N", "auto", 1, 128, .groups = PERPLEX,
                             .help = "windows that share a pass; auto: as many as fit --chunk; the "
