@@ -150,7 +150,8 @@ static int measure_draft(struct kv_bench *b, struct err *e) {
     struct bench run = {.a = b->a, .s = b->s, .prompts = b->prompts};
     struct bench_mode tree = {.how = SPECULATE_TREE, .budget = b->costs.budget, .error_rate = -1};
     snprintf(tree.name, sizeof tree.name, "tree:%d", tree.budget);
-    run.modes = (struct bench_modes){.n = 2, .mode = {{"off", SPECULATE_OFF, -1}, tree}};
+    run.modes = (struct bench_modes){
+        .n = 2, .mode = {{.name = "off", .how = SPECULATE_OFF, .budget = -1}, tree}};
     run.sums = calloc((size_t)(b->prompts.n_groups + 1) * BENCH_MODES, sizeof *run.sums);
     int rc = run.sums ? 0 : err_set(e, ERR_MEMORY, "no memory for the sums of a draft");
     jw_begin(&run.rows, '[');
