@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "formats/content.h"
 #include "models/model_impl.h"
+#include "state/identity.h"
 
 const struct gguf *model_file(const struct model *m) {
     return m->load.arg;
@@ -23,27 +24,49 @@ uint64_t model_content(struct model *m) {
     return m->content;
 }
 
-static struct checkpoint_form form_of(struct model *m) {
-    return (struct checkpoint_form){
-        .model = model_content(m), .device = model_kind(m), .vocab = m->params.vocab};
+void model_identity(const struct model *m, uint64_t content, struct str *text) {
+    const struct model_params *p = &m->params;
+    const struct sequence_spec spec = model_spec(m);
+    struct identity_of of = {
+        .spec = &spec, .model = content, .device = model_kind(m), .ranks = m->ranks.n};
+    of.ropes[0] = p->mla.kv_lora ? &p->mla.rope : &p->rope;
+    of.ropes[1] = p->window.width ? &p->window.rope : NULL;
+    identity_write(text, &of);
+}
+
+// identity: zeroed.
+static int form_of(struct model *m, struct str *identity, struct checkpoint_form *f,
+                   struct err *e) {
+    model_identity(m, model_content(m), identity);
+    *f = (struct checkpoint_form){.identity = identity->data, .vocab = m->params.vocab};
+    return identity->failed ? err_set(e, ERR_MEMORY, "no memory for a checkpoint's identity") : 0;
 }
 
 int model_checkpoint_write(struct model *m, const struct checkpoint *c,
                            const struct token_tail *tail, const struct checkpoint_sink *to,
                            struct err *e) {
-    struct checkpoint_form f = form_of(m);
+    struct str identity = {0};
+    struct checkpoint_form f;
+    int rc = form_of(m, &identity, &f, e);
     if (tail) {
         f.tail = tail->ids;
         f.n_tail = tail->n;
     }
-    return checkpoint_write(c, &f, to, e);
+    if (!rc)
+        rc = checkpoint_write(c, &f, to, e);
+    str_fini(&identity);
+    return rc;
 }
 
 int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token_tail *tail,
                           const struct checkpoint_source *from, struct err *e) {
     struct sequence_spec spec = model_spec(m);
-    struct checkpoint_form f = form_of(m);
-    int rc = checkpoint_read(out, &spec, &f, from, e);
+    struct str identity = {0};
+    struct checkpoint_form f;
+    int rc = form_of(m, &identity, &f, e);
+    if (!rc)
+        rc = checkpoint_read(out, &spec, &f, from, e);
+    str_fini(&identity);
     if (tail)
         *tail = (struct token_tail){f.tail, f.n_tail};
     else

@@ -12,6 +12,11 @@ const struct gguf *model_file(const struct model *m);
 // A hash of the model's file, of every byte (content_whole). Read once, when it is first requested.
 uint64_t model_content(struct model *m);
 
+// Appends what its sequences' state is of (state/identity.h). content: model_content, or 0 where
+// that is not known yet.
+struct str;
+void model_identity(const struct model *m, uint64_t content, struct str *text);
+
 // Tokens after those whose state a checkpoint has: written with it, or read (free ids).
 struct token_tail {
     int32_t *ids;

@@ -8,7 +8,7 @@
 
 #include "base/num.h"
 #include "base/vec.h"
-#include "state/sequence.h"
+#include "state/identity.h"
 
 struct checkpoint {
     struct sequence_spec spec;
@@ -186,12 +186,12 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
     return rc;
 }
 
-// The sections of a stored checkpoint: HEAD says what it is of, SPRS by which rule prompts were
-// read if there was one, TOKN has the tokens, KVGR one group each, RECU the recurrent save, ATTD
-// one attachment each, DONE ends it.
+// The sections of a stored checkpoint: IDEN says what it is of, HEAD how much of it there is, TOKN
+// has the tokens, KVGR one group each, RECU the recurrent save, ATTD one attachment each, DONE ends
+// it.
 
 static const char magic[8] = {'c', 'o', 'p', 'p', 'c', 'k', 'p', 't'};
-enum { VERSION = 1, TOKENS = 4096 }; // of the form; moved at once
+enum { VERSION = 2, TOKENS = 4096 }; // of the form; moved at once
 
 struct writing {
     const struct checkpoint *c;
@@ -199,29 +199,18 @@ struct writing {
     int i; // group or attachment
 };
 
+static void put_identity(struct stored_out *o, const void *arg) {
+    const struct writing *w = arg;
+    stored_put(o, w->f->identity, strlen(w->f->identity));
+}
+
 static void put_head(struct stored_out *o, const void *arg) {
     const struct writing *w = arg;
     const struct sequence_spec *s = &w->c->spec;
-    stored_put_u64(o, w->f->model);
-    stored_put_u32(o, OPS_ORDER);
-    stored_put_text(o, w->f->device);
     stored_put_u64(o, (uint64_t)w->c->len);
     stored_put_u64(o, (uint64_t)w->f->n_tail);
-    stored_put_u32(o, (uint32_t)s->n_groups);
-    stored_put_u32(o, (uint32_t)s->n_recurrent);
-    stored_put_u64(o, (uint64_t)recurrent_save_bytes(&s->shape, s->n_recurrent));
+    stored_put_u64(o, (uint64_t)w->c->sparse_end);
     stored_put_u32(o, (uint32_t)s->n_attached);
-}
-
-static void put_sparse(struct stored_out *o, const void *arg) {
-    const struct checkpoint *c = ((const struct writing *)arg)->c;
-    const struct sparse_rule *rule = &c->spec.sparse;
-    uint32_t alpha;
-    memcpy(&alpha, &rule->alpha, sizeof alpha);
-    stored_put_u32(o, alpha);
-    stored_put_u32(o, (uint32_t)rule->sinks);
-    stored_put_u32(o, (uint32_t)rule->window);
-    stored_put_u64(o, (uint64_t)c->sparse_end);
 }
 
 static void put_tokens(struct stored_out *o, const void *arg) {
@@ -259,9 +248,9 @@ static void put_all(struct stored_out *o, struct writing *w) {
     const struct sequence_spec *s = &w->c->spec;
     stored_put(o, magic, sizeof magic);
     stored_put_u32(o, VERSION);
+    if (!w->f->apart)
+        stored_section(o, "IDEN", put_identity, w);
     stored_section(o, "HEAD", put_head, w);
-    if (s->sparse.on)
-        stored_section(o, "SPRS", put_sparse, w);
     stored_section(o, "TOKN", put_tokens, w);
     for (w->i = 0; w->i < s->n_groups; w->i++)
         stored_section(o, "KVGR", put_group, w);
@@ -312,75 +301,40 @@ static void check_version(struct stored_in *in) {
 }
 
 struct head {
-    uint64_t len, n_tail;
+    uint64_t len, n_tail, sparse_end;
     uint32_t n_attached;
 };
 
-static void get_head(struct stored_in *in, const struct sequence_spec *s,
-                     const struct checkpoint_form *f, struct head *h) {
-    char device[STORED_TEXT + 1];
+// Whether the identity that is there may stand for the own one.
+static void check_identity(struct stored_in *in, const char *own) {
+    stored_enter_as(in, "IDEN");
+    size_t n = in->left <= IDENTITY_MAX ? (size_t)in->left : 0;
+    char *text = calloc(1, n + 1);
+    if (!text)
+        stored_fail(in, ERR_MEMORY, "no memory to read a checkpoint");
+    else
+        stored_get(in, text, n);
+    for (size_t i = 0; i < n && text && !in->rc; i++)
+        if (text[i] != '\n' && (text[i] < ' ' || text[i] > '~')) // it may be shown
+            stored_damaged(in);
+    stored_leave(in);
+    if (!in->rc)
+        in->rc = identity_check(text, own, &in->err);
+    free(text);
+}
+
+static void get_head(struct stored_in *in, const struct sequence_spec *s, struct head *h) {
     stored_enter_as(in, "HEAD");
-    uint64_t model = stored_get_u64(in);
-    uint32_t order = stored_get_u32(in);
-    stored_get_text(in, device);
     h->len = stored_get_u64(in);
     h->n_tail = stored_get_u64(in);
-    bool same = stored_get_u32(in) == (uint32_t)s->n_groups;
-    same = (stored_get_u32(in) == (uint32_t)s->n_recurrent) && same;
-    same =
-        (stored_get_u64(in) == (uint64_t)recurrent_save_bytes(&s->shape, s->n_recurrent)) && same;
+    h->sparse_end = stored_get_u64(in);
     h->n_attached = stored_get_u32(in);
     stored_leave(in);
-    if (order != OPS_ORDER)
-        stored_fail(in, ERR_MISMATCH,
-                    "the checkpoint was made by a version of coppice that computes other bits; "
-                    "make it again");
-    if (model != f->model || !same)
-        stored_fail(in, ERR_MISMATCH,
-                    "the checkpoint was made with another model file; load that one or make the "
-                    "checkpoint again");
-    if (strcmp(device, f->device) != 0)
-        stored_fail(in, ERR_MISMATCH,
-                    "the checkpoint was made on another kind of device (%.80s, here %.80s), which "
-                    "computes other bits; make it again",
-                    device, f->device);
     if (h->len > (uint64_t)s->max_len)
         stored_fail(in, ERR_LIMIT, "a checkpoint of %llu tokens does not fit a context of %lld",
                     (unsigned long long)h->len, (long long)s->max_len);
-    if (s->n_recurrent && h->len % GDN_BLOCK)
+    if ((s->n_recurrent && h->len % GDN_BLOCK) || h->sparse_end > INT64_MAX)
         stored_damaged(in);
-}
-
-// The rule by which prompts were read, which must be the present one; then enters the tokens.
-static void get_sparse(struct stored_in *in, struct checkpoint *c) {
-    const struct sparse_rule *own = &c->spec.sparse;
-    struct sparse_rule rule = {0};
-    char tag[5];
-    stored_enter(in, tag);
-    if (strcmp(tag, "SPRS") == 0) {
-        uint32_t alpha = stored_get_u32(in);
-        rule.on = true;
-        memcpy(&rule.alpha, &alpha, sizeof alpha);
-        rule.sinks = (int)stored_get_u32(in);
-        rule.window = (int)stored_get_u32(in);
-        uint64_t end = stored_get_u64(in);
-        if (end > INT64_MAX)
-            stored_damaged(in);
-        c->sparse_end = (int64_t)(end & INT64_MAX);
-        stored_leave(in);
-        stored_enter(in, tag);
-    }
-    if (strcmp(tag, "TOKN") != 0)
-        stored_damaged(in);
-    if (!sparse_rule_same(&rule, own))
-        stored_fail(
-            in, ERR_MISMATCH,
-            "the checkpoint's prompt was read %s and this program reads it %s; use the same "
-            "--sparse-prefill or make the checkpoint again",
-            rule.on ? "sparsely" : "densely",
-            !own->on  ? "densely"
-            : rule.on ? "by another rule"
-                      : "sparsely");
 }
 
 // n tokens; memory is taken as they come.
@@ -470,9 +424,11 @@ int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
     c->spec = *spec;
     c->written = exec_epoch(spec->x);
     check_version(&in);
-    get_head(&in, spec, f, &h);
-    if (!in.rc)
-        get_sparse(&in, c);
+    if (!f->apart)
+        check_identity(&in, f->identity);
+    get_head(&in, spec, &h);
+    stored_enter_as(&in, "TOKN");
+    c->sparse_end = (int64_t)h.sparse_end;
     c->len = in.rc ? 0 : (int64_t)h.len;
     c->tokens = f->apart ? take_ids(&in, f, c->len) : get_ids(&in, (uint64_t)c->len, f->vocab);
     f->tail = get_ids(&in, h.n_tail, f->vocab);

@@ -11,8 +11,7 @@
 
 // Fields of a stored checkpoint besides the state.
 struct checkpoint_form {
-    uint64_t model;     // content hash of the model file
-    const char *device; // kind of the device: exec_kind
+    const char *identity; // of sequences of this spec (identity.h); not used where parts are apart
     int64_t vocab;
     int32_t *tail; // tokens after those whose state it is: written, or read (free() it)
     int64_t n_tail;
@@ -32,7 +31,7 @@ struct checkpoint_sink {
 int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f,
                      const struct checkpoint_sink *to, struct err *e);
 
-// A checkpoint of sequences of this spec. f: model, device and vocab must be those of the bytes.
+// A checkpoint of sequences of this spec. f: its identity must be that of the bytes.
 // Attachments that spec lacks are passed over, those that it has must be there. ERR_FORMAT: no
 // checkpoint, cut off or damaged; ERR_UNSUPPORTED: another version of the form; ERR_MISMATCH: of
 // another model, draft, codec, device or arithmetic; ERR_LIMIT: longer than max_len; ERR_MEMORY.

@@ -81,24 +81,23 @@ static int to_str(void *arg, const void *data, size_t n, struct err *e) {
 }
 
 // Runs the writer; the form goes to *form.
-static int write_form(const struct ram_copy_source *from, struct taking *t, struct str *form,
+static int write_form(const struct checkpoint *from, struct taking *t, struct str *form,
                       struct err *e) {
     struct stored_apart apart = {.arg = t, .put_bytes = put_bytes, .put_pages = put_pages};
-    struct checkpoint_form f = {
-        .model = from->model, .device = from->device, .vocab = from->vocab, .apart = &apart};
+    struct checkpoint_form f = {.apart = &apart};
     struct checkpoint_sink sink = {to_str, form};
-    int rc = checkpoint_write(from->checkpoint, &f, &sink, e);
+    int rc = checkpoint_write(from, &f, &sink, e);
     if (!rc && t->group > RAM_COPY_GROUPS)
         rc = err_set(e, ERR_LIMIT, "a checkpoint of more than %d groups", RAM_COPY_GROUPS);
     return rc;
 }
 
-int ram_copy_shape(const struct ram_copy_source *from, struct ram_copy *shape,
+int ram_copy_shape(const struct checkpoint *from, struct ram_copy *shape,
                    const struct kv_layout **layouts, struct err *e) {
     struct taking t = {.m = shape, .layouts = layouts};
     struct str form = {0};
-    *shape = (struct ram_copy){.len = checkpoint_len(from->checkpoint),
-                               .sparse_end = checkpoint_sparse_end(from->checkpoint)};
+    *shape =
+        (struct ram_copy){.len = checkpoint_len(from), .sparse_end = checkpoint_sparse_end(from)};
     int rc = write_form(from, &t, &form, e);
     if (rc) {
         str_fini(&form);
@@ -286,7 +285,7 @@ int ram_copy_make(struct ram_copy **out, const struct ram_copy *shape,
     return 0;
 }
 
-int ram_copy_take(struct ram_copy *m, const struct ram_copy_source *from, struct copier *copier,
+int ram_copy_take(struct ram_copy *m, const struct checkpoint *from, struct copier *copier,
                   struct exec *x, struct err *e) {
     struct taking t = {.m = m, .copier = copier, .x = x};
     struct str form = {0};
@@ -341,12 +340,8 @@ int ram_copy_restore(struct ram_copy *m, const struct ram_copy_target *to, struc
     struct giving v = {.m = m};
     struct stored_apart apart = {
         .arg = &v, .get_bytes = get_bytes, .get_pages = get_pages, .check = m->foreign};
-    struct checkpoint_form f = {.model = to->model,
-                                .device = to->device,
-                                .vocab = to->vocab,
-                                .apart = &apart,
-                                .tokens = to->tokens,
-                                .n_tokens = m->len};
+    struct checkpoint_form f = {
+        .vocab = to->vocab, .apart = &apart, .tokens = to->tokens, .n_tokens = m->len};
     struct checkpoint_source source = {from_form, &v};
     int rc = checkpoint_read(out, to->spec, &f, &source, e);
     free(f.tail);

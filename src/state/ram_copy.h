@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checkpoint holds, as host memory in pieces that several RAM copies share: pages of keys
 // and values (of the model's groups and of its attachments'), counted once however many refer to
-// them, the other bytes of devices, and the small serial form that says what they are of
+// them, the other bytes of devices, and the small serial form that says how much there is
 // (state/checkpoint.h). RAM copies are the unit of the prefix cache, in memory and in files.
 // They do not hold the tokens. One thread owns RAM copies and their blocks; what is in them does
 // not change, so others may read it.
@@ -47,18 +47,10 @@ struct ram_copy_base {
     int64_t common; // tokens
 };
 
-// The parts of a RAM copy. model: content hash (struct checkpoint_form).
-struct ram_copy_source {
-    const struct checkpoint *checkpoint;
-    uint64_t model;
-    const char *device; // exec_kind
-    int64_t vocab;
-};
-// The shape of its RAM copy, which is one without pages and rest; free(shape->form) unless it is
-// taken over. The form of a checkpoint of no tokens is what states of its kind have in common:
-// equal forms may stand for each other. layouts: NULL, or those of its groups' pages
+// The shape of a checkpoint's RAM copy, which is one without pages and rest; free(shape->form)
+// unless it is taken over. layouts: NULL, or those of its groups' pages
 // [RAM_COPY_GROUPS], which are the model's. ERR_STATE, ERR_MEMORY.
-int ram_copy_shape(const struct ram_copy_source *from, struct ram_copy *shape,
+int ram_copy_shape(const struct checkpoint *from, struct ram_copy *shape,
                    const struct kv_layout **layouts, struct err *e);
 
 // Bytes of blocks and other memory that a RAM copy of a shape will take at most.
@@ -81,7 +73,7 @@ int ram_copy_make(struct ram_copy **out, const struct ram_copy *shape,
 // Begins to copy the checkpoint whose shape m was made of into pages of its own. It must stay valid
 // until ram_copy_settle has returned, also after an error; only then is the RAM copy whole. x: of
 // the copier. ERR_STATE, ERR_MEMORY, ERR_DEVICE.
-int ram_copy_take(struct ram_copy *m, const struct ram_copy_source *from, struct copier *copier,
+int ram_copy_take(struct ram_copy *m, const struct checkpoint *from, struct copier *copier,
                   struct exec *x, struct err *e);
 // Whether its copies have ended, so that ram_copy_settle does not wait.
 bool ram_copy_settled(const struct ram_copy *m, struct copier *copier);
@@ -99,8 +91,6 @@ bool ram_copy_free(struct ram_copy *m, struct host_blocks *b);
 // A checkpoint again: tokens[0..len). Errors as of checkpoint_read.
 struct ram_copy_target {
     const struct sequence_spec *spec;
-    uint64_t model;
-    const char *device;
     int64_t vocab;
     const int32_t *tokens;
 };

@@ -22,9 +22,10 @@
 struct attachment;
 struct stored_in;
 struct stored_out;
+struct str;
 
 // One kind of attachment; it outlives all attachments of its kind. Errors leave everything as it
-// was. Of the functions only precompute may be NULL.
+// was. Of the functions only precompute and describe may be NULL.
 struct attachment_kind {
     const char *name; // also in stored checkpoints
     void *owner;      // of the functions below
@@ -48,8 +49,10 @@ struct attachment_kind {
     int (*copy)(const struct attachment *a, int64_t n, bool at_rest, struct attachment **out,
                 struct err *e);
     int64_t (*bytes)(const struct attachment *a); // that it holds alone, without shared pages
+    // Lines of an identity (state/identity.h): what its state is of, such as a draft's file.
+    void (*describe)(const struct attachment_kind *k, struct str *text);
     // Its serial form, of one at rest, and one at rest with len positions from that: *out stays
-    // NULL after an error, which is in in->rc. Says itself what its state is of (a draft's file).
+    // NULL after an error, which is in in->rc. What it describes is the same for both.
     void (*write)(const struct attachment *a, struct stored_out *o);
     void (*read)(const struct attachment_kind *k, struct stored_in *in, int64_t len,
                  struct attachment **out);
@@ -75,16 +78,6 @@ static inline void attachment_write(struct attachment *a) {
 static inline bool attachment_usable(const struct attachment *a) {
     return !exec_epoch_failed(a->kind->x, a->written);
 }
-
-// One conversation's committed tokens and everything cached for them: groups of keys and values, an
-// optional recurrent part, and attachments. A sequence can be cut back, saved,
-// restored and forked; a rejected guess never reaches it. Without a recurrent part it can go back
-// to any length, with one to the last multiple of 32. A failed call leaves it as it was.
-//
-// Ops report a failure only at the next exec_status (ops.h). A sequence whose state was being
-// written in an epoch that failed is invalid, and so is what was forked, saved or restored in it:
-// every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
-// (sequence_renew), and its tokens have to be run again.
 
 enum { SEQ_GROUPS = 8, SEQ_ATTACHED = 4 }; // at most
 

@@ -261,8 +261,8 @@ void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n
     }
 }
 
-// Groups of keys and values in the serial form: what they are, the first position that is still
-// there, then page by page the rows of each layer, plane and head, without unused slots. Values
+// Groups of keys and values in the serial form: the first position that is still there, then page
+// by page the rows of each layer, plane and head, without unused slots. Values
 // that are no finite numbers are refused when read: pages hold none, because their unused slots may
 // be read.
 
@@ -319,13 +319,6 @@ static int64_t first_page(const struct kv *k) {
 
 void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k) {
     const struct kv_layout *l = kv_pool_layout(k->pool);
-    const struct kv_shape *s = &l->s;
-    const int numbers[] = {s->n_layers, s->n_heads, s->dk, s->dv, s->v_in_k};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        stored_put_u32(o, (uint32_t)numbers[i]);
-    stored_put_text(o, kv_codec_of(s->codec_k)->name);
-    stored_put_text(o, kv_codec_of(s->codec_v)->name);
-    stored_put_u64(o, (uint64_t)k->window);
     int64_t first = first_page(k);
     stored_put_u64(o, (uint64_t)(first * KV_PAGE));
     if (o->apart) {
@@ -339,30 +332,6 @@ void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k) {
         if (w.page || o->measure)
             each_run(l, min_i64(left, KV_PAGE), put_run, &w);
     }
-}
-
-static void check_codec(struct stored_in *in, enum kv_codec_id id, const char *what) {
-    char name[STORED_TEXT + 1];
-    const char *own = kv_codec_of(id)->name;
-    stored_get_text(in, name);
-    if (strcmp(name, own) != 0)
-        stored_fail(in, ERR_MISMATCH,
-                    "the checkpoint has its %s as %.32s, the model as %s; load the model with the "
-                    "checkpoint's --kv-type",
-                    what, name, own);
-}
-
-static void check_group(struct stored_in *in, const struct kv *k) {
-    const struct kv_shape *s = &kv_pool_layout(k->pool)->s;
-    const int numbers[] = {s->n_layers, s->n_heads, s->dk, s->dv, s->v_in_k};
-    bool same = true;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        same = (stored_get_u32(in) == (uint32_t)numbers[i]) && same;
-    check_codec(in, s->codec_k, "keys");
-    check_codec(in, s->codec_v, "values");
-    if (stored_get_u64(in) != (uint64_t)k->window || !same)
-        stored_fail(in, ERR_MISMATCH,
-                    "the checkpoint's keys and values have another shape than the model's");
 }
 
 struct in_page {
@@ -413,7 +382,6 @@ static void get_page(struct stored_in *in, struct exec *x, const struct kv_layou
 }
 
 void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t len) {
-    check_group(in, k);
     uint64_t first = stored_get_u64(in);
     int64_t reach = k->window > 0 && len - k->window + 1 > 0 ? len - k->window + 1 : 0;
     if (first % KV_PAGE || first > (uint64_t)reach)

@@ -62,8 +62,8 @@ void stored_put_u64(struct stored_out *o, uint64_t v);
 void stored_put_text(struct stored_out *o, const char *s); // at most STORED_TEXT bytes
 // n bytes of x's memory.
 void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size_t n);
-// A group: its layout and window, and the rows of positions 0 .. len-1 as they are stored, without
-// what has been dropped.
+// A group, whose layout and window the identity says (state/identity.h): the rows of positions
+// 0 .. len-1 as they are stored, without what has been dropped.
 void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k);
 
 enum { STORED_TEXT = 255 };
@@ -101,8 +101,7 @@ uint64_t stored_get_u64(struct stored_in *in);
 void stored_get_text(struct stored_in *in, char *s); // [STORED_TEXT + 1]
 // n floats into x's memory, which must be finite.
 void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n);
-// The first len positions of a group into k, which is initialised and empty. ERR_MISMATCH where the
-// layout, a codec or the window is not k's; values must be finite.
+// The first len positions of a group into k, which is initialised and empty; values must be finite.
 void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t len);
 
 #endif

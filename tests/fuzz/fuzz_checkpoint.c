@@ -8,14 +8,16 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/str.h"
 #include "formats/gguf/gguf.h"
 #include "models/checkpoint.h"
 #include "models/draft/dflash/dflash.h"
 
-enum { ROWS = 4, CONTEXT = 128, MODELS = 2, HEAD = 12, MODEL = HEAD + 12 };
+enum { ROWS = 4, CONTEXT = 128, MODELS = 2, HEAD = 12 };
 
 static struct exec *cpu;
 static struct model *models[MODELS]; // recurrent; attention with a draft
+static struct str identities[MODELS];
 static struct forest forest;
 
 void fuzz_setup(void) {
@@ -34,9 +36,10 @@ void fuzz_setup(void) {
         struct gguf *g;
         FUZZ_CHECK(gguf_open(&g, paths[i], &e) == 0);
         FUZZ_CHECK(model_load(&models[i], cpu, g, &o, &e) == 0);
-        (void)model_content(models[i]);
     }
     FUZZ_CHECK(dflash_load(&d, models[1], FUZZ_CORPUS "/model/lucebox.gguf", &od, &e) == 0);
+    for (int i = 0; i < MODELS; i++)
+        model_identity(models[i], model_content(models[i]), &identities[i]);
 }
 
 struct bytes {
@@ -112,10 +115,11 @@ static void put_number(uint8_t *p, uint64_t v) {
         p[i] = (uint8_t)(v >> (8 * i));
 }
 
-// Makes the hashes of all sections that are there right, and the checkpoint one of model m.
-static void rehash(uint8_t *data, size_t size, struct model *m) {
-    if (size >= MODEL + 8)
-        put_number(data + MODEL, model_content(m));
+// Makes the hashes of all sections that are there right, and the checkpoint one of model i.
+static void rehash(uint8_t *data, size_t size, int i) {
+    const struct str *own = &identities[i];
+    if (size >= HEAD + 12 + own->len && number(data + HEAD + 4) == own->len)
+        memcpy(data + HEAD + 12, own->data, own->len);
     for (size_t at = HEAD; size - at >= 20;) {
         uint64_t n = number(data + at + 4);
         if (n > size - at - 20)
@@ -136,7 +140,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     uint8_t *copy = malloc(size);
     for (int i = 0; copy && i < MODELS; i++) {
         memcpy(copy, data, size);
-        rehash(copy, size, models[i]);
+        rehash(copy, size, i);
         e = (struct err){0};
         fuzz_sentence(try(models[i], copy, size, i == 1, &e, fragile), &e);
     }

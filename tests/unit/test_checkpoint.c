@@ -209,7 +209,7 @@ static void refuses_others(void **state) {
         {{"q8_0", "f16", 1, 3, 20, true}, "another model file"},
         {{"q8_0", "f16", 2, 2, 20, true}, "another draft"},
     };
-    enum { HEAD = 12, MODEL = HEAD + 12, ORDER = MODEL + 8, DEVICE = ORDER + 4 };
+    enum { IDENTITY = 12, TEXT = IDENTITY + 12 };
     struct tiny_rig r, o;
     struct checkpoint *c;
     struct bytes b = bytes_of(&r, &own, 100);
@@ -227,22 +227,35 @@ static void refuses_others(void **state) {
     tiny_rig_close(&o);
     refuses(&r, &without, ERR_MISMATCH, "no state of the draft");
     free(without.data);
-    b.data[8] = 2;
-    refuses(&r, &b, ERR_UNSUPPORTED, "version 2");
-    b.data[8] = 1;
-    static const struct {
-        size_t at;
-        const char *word;
-    } edits[] = {{MODEL, "another model file"},
-                 {ORDER, "computes other bits"},
-                 {DEVICE + 4, "another kind of device"}};
-    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
-        b.data[edits[i].at] ^= 1;
-        rehash(&b, HEAD);
-        refuses(&r, &b, ERR_MISMATCH, edits[i].word);
-        b.data[edits[i].at] ^= 1;
-        rehash(&b, HEAD);
+    for (unsigned char version = 1; version < 4; version += 2) { // older, newer
+        b.data[8] = version;
+        refuses(&r, &b, ERR_UNSUPPORTED, version == 1 ? "version 1" : "version 3");
     }
+    b.data[8] = 2;
+    static const struct {
+        const char *line, *word;
+    } edits[] = {{"order: ", "computes other bits"},
+                 {"device: ", "another kind of device"},
+                 {"model: ", "another model file"},
+                 {"positions: ", "by another rule"},
+                 {"prompts: ", "read eensely and this program reads it densely"},
+                 {"recurrent layers: ", "another model file"},
+                 {"content: draft ", "another draft"}};
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        char *at = strstr((char *)b.data + TEXT, edits[i].line);
+        assert_non_null(at);
+        at += strlen(edits[i].line);
+        *at ^= 1;
+        rehash(&b, IDENTITY);
+        refuses(&r, &b, ERR_MISMATCH, edits[i].word);
+        *at ^= 1;
+        rehash(&b, IDENTITY);
+    }
+    b.data[TEXT] = 7; // what cannot be shown
+    rehash(&b, IDENTITY);
+    refuses(&r, &b, ERR_FORMAT, "damaged");
+    b.data[TEXT] = 'o';
+    rehash(&b, IDENTITY);
     assert_int_equal(read_point(&r, &b, &c), 0);
     checkpoint_destroy(c);
     assert_int_equal(model_checkpoint_load(r.m, "/no/such/file", &c, NULL, &r.e), ERR_IO);

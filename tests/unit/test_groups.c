@@ -246,7 +246,7 @@ static void save(struct world *w, int i, int at) {
     if (rng_below(&w->rng, 2))
         return;
     struct bytes b = {0}, again = {0};
-    struct checkpoint_form f = {.model = 5, .device = "here", .vocab = VOCAB};
+    struct checkpoint_form f = {.identity = "device: here\n", .vocab = VOCAB};
     struct checkpoint_sink to = {bytes_sink, &b}, twice = {bytes_sink, &again};
     struct checkpoint_source from = {bytes_source, &b};
     struct err e = {0};

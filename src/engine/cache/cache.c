@@ -118,8 +118,7 @@ static int64_t restore_entry(struct cache *c, struct cache_entry *y, const int32
     if (!text)
         return 0;
     prefix_text(y->node, text);
-    struct ram_copy_target to = {
-        .spec = &spec, .device = model_kind(m), .vocab = model_params_of(m)->vocab, .tokens = text};
+    struct ram_copy_target to = {.spec = &spec, .vocab = model_params_of(m)->vocab, .tokens = text};
     int rc = ram_copy_restore(y->ram_copy, &to, &p, NULL);
     if (!rc)
         rc = sequence_restore(seq, p, NULL);
@@ -194,10 +193,10 @@ enum { LATER = 1 };
 
 // Makes the RAM copy of a checkpoint and begins to fill it. LATER: memory for it is being made, and
 // `wait` is false.
-static int make_ram_copy(struct cache *c, const struct ram_copy_source *from,
+static int make_ram_copy(struct cache *c, const struct checkpoint *from,
                          const struct ram_copy *shape, bool wait, struct ram_copy **out,
                          struct err *e) {
-    const int32_t *ids = checkpoint_tokens(from->checkpoint);
+    const int32_t *ids = checkpoint_tokens(from);
     struct cache_wanted w = {.sparse_end = shape->sparse_end, .ready = true};
     struct ram_copy_base base = {0};
     struct cache_entry *near = cache_nearest(c, ids, shape->len, &w, &base.common);
@@ -217,15 +216,12 @@ static int make_ram_copy(struct cache *c, const struct ram_copy_source *from,
 // The entry of a checkpoint, which is only in a file or not there at all. LATER: as make_ram_copy.
 static int add_entry(struct cache *c, struct checkpoint *p, struct cache_entry *y, bool wait,
                      struct err *e) {
-    struct model *m = session_model(c->session);
-    const struct ram_copy_source from = {
-        .checkpoint = p, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
     struct ram_copy shape, *ram_copy = NULL;
     struct prefix_node *n;
-    int rc = ram_copy_shape(&from, &shape, NULL, e);
+    int rc = ram_copy_shape(p, &shape, NULL, e);
     if (rc)
         return rc;
-    rc = make_ram_copy(c, &from, &shape, wait, &ram_copy, e);
+    rc = make_ram_copy(c, p, &shape, wait, &ram_copy, e);
     if (!ram_copy)
         free(shape.form);
     if (!rc)

@@ -12,6 +12,7 @@
 #include "engine/cache/entries.h"
 #include "formats/content.h"
 #include "models/checkpoint.h"
+#include "state/identity.h"
 
 enum { QUEUE = 64, LOOK_MS = 1000, NOTE_MS = 60000 };
 
@@ -636,23 +637,27 @@ bool cache_disk_tier_look(struct cache *c) {
     return !c->scanning;
 }
 
-// The key of files of this model and these settings, and how their pages are laid out.
-static int find_kind(struct cache *c, struct err *e) {
+// How pages of this model's files are laid out.
+static int find_layouts(struct cache *c, struct err *e) {
     struct ram_copy shape;
     int rc = cache_empty_shape(c, &shape, c->layouts, e);
-    if (rc)
-        return rc;
-    c->kind = hash_bytes(shape.form, shape.form_bytes, 0);
-    free(shape.form);
-    return 0;
+    if (!rc)
+        free(shape.form);
+    return rc;
 }
 
 // From now on it is known which files are of this model.
 static void identified(struct cache *c, uint64_t content, uint64_t stamp) {
-    const uint64_t both[] = {c->kind, content};
-    c->kind = hash_bytes(both, sizeof both, 0);
+    struct str identity = {0};
+    model_identity(session_model(c->session), content, &identity);
+    if (identity.failed) { // nothing is read or written
+        str_fini(&identity);
+        return;
+    }
+    c->kind = identity_key(&identity);
     c->content = content;
     c->stamp = stamp;
+    str_fini(&identity);
     begin_scan(c);
 }
 
@@ -703,7 +708,7 @@ void cache_disk_tier_open(struct cache *c) {
     uint64_t content, stamp = 0;
     if (!c->o.dir)
         return;
-    int rc = find_kind(c, &e);
+    int rc = find_layouts(c, &e);
     struct cache_disk_options o = {.dir = c->o.dir, .wake = c->o.wake, .wake_arg = c->o.wake_arg};
     if (!rc)
         rc = cache_disk_open(&c->disk, &o, &e);

@@ -487,15 +487,13 @@ bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *k
 int cache_empty_shape(const struct cache *c, struct ram_copy *shape,
                       const struct kv_layout **layouts, struct err *e) {
     struct model *m = session_model(c->session);
-    struct ram_copy_source from = {.device = model_kind(m), .vocab = model_params_of(m)->vocab};
     struct checkpoint *empty = NULL;
     struct sequence *seq = NULL;
     int rc = model_sequence(m, &seq, e);
     if (!rc)
         rc = sequence_checkpoint(seq, &empty, e);
-    from.checkpoint = empty;
     if (!rc)
-        rc = ram_copy_shape(&from, shape, layouts, e);
+        rc = ram_copy_shape(empty, shape, layouts, e);
     checkpoint_destroy(empty);
     sequence_destroy(seq);
     return rc;

@@ -7,6 +7,7 @@
 
 #include "base/num.h"
 #include "models/draft/dflash/impl.h"
+#include "state/identity.h"
 #include "state/stored.h"
 
 static struct dflash *draft_of(const struct attachment *a) {
@@ -321,10 +322,16 @@ static int64_t draft_state_bytes(const struct attachment *a) {
            (a->len - s->absorbed) * feature_dim(draft_of(a)) * (int64_t)sizeof(float);
 }
 
+static void describe_state(const struct attachment_kind *k, struct str *text) {
+    struct dflash *d = k->owner;
+    identity_content(text, "draft", dflash_content(d));
+    for (int g = 0; g < d->n_groups; g++)
+        identity_group(text, kv_pool_layout(d->pool[g]), d->window[g]);
+}
+
 static void write_state(const struct attachment *a, struct stored_out *o) {
     const struct dflash_state *s = (const struct dflash_state *)a;
     struct dflash *d = draft_of(a);
-    stored_put_u64(o, dflash_content(d));
     stored_put_u64(o, (uint64_t)s->absorbed);
     for (int g = 0; g < d->n_groups; g++)
         stored_put_kv(o, d->x, &s->kv[g]);
@@ -336,9 +343,6 @@ static void read_state(const struct attachment_kind *k, struct stored_in *in, in
                        struct attachment **out) {
     struct dflash *d = k->owner;
     struct dflash_state *s = NULL;
-    if (stored_get_u64(in) != dflash_content(d))
-        stored_fail(in, ERR_MISMATCH,
-                    "the checkpoint was made with another draft; load that one, or none");
     uint64_t absorbed = stored_get_u64(in);
     if (absorbed > (uint64_t)len || (uint64_t)len - absorbed > DFLASH_PENDING)
         stored_damaged(in);
@@ -371,6 +375,7 @@ void dflash_state_kind(struct dflash *d) {
                                        .cut = draft_state_cut,
                                        .copy = draft_state_copy,
                                        .bytes = draft_state_bytes,
+                                       .describe = describe_state,
                                        .write = write_state,
                                        .read = read_state};
 }

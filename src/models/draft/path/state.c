@@ -8,6 +8,7 @@
 
 #include "base/num.h"
 #include "models/draft/path/impl.h"
+#include "state/identity.h"
 #include "state/stored.h"
 
 static struct path *draft_of(const struct attachment *a) {
@@ -255,10 +256,15 @@ static int64_t path_state_bytes(const struct attachment *a) {
     return (int64_t)sizeof *s + (a->len - s->from) * draft_of(a)->dim * (int64_t)sizeof(float);
 }
 
+static void describe_state(const struct attachment_kind *k, struct str *text) {
+    struct path *d = k->owner;
+    identity_content(text, d->block->what, d->block->content(d));
+    identity_group(text, kv_pool_layout(d->pool), 0);
+}
+
 static void write_state(const struct attachment *a, struct stored_out *o) {
     const struct path_state *s = (const struct path_state *)a;
     struct path *d = draft_of(a);
-    stored_put_u64(o, d->block->content(d));
     stored_put_u64(o, (uint64_t)s->absorbed);
     stored_put_u64(o, (uint64_t)s->from);
     stored_put_kv(o, d->x, &s->kv);
@@ -271,10 +277,6 @@ static void read_state(const struct attachment_kind *k, struct stored_in *in, in
                        struct attachment **out) {
     struct path *d = k->owner;
     struct path_state *s = NULL;
-    if (stored_get_u64(in) != d->block->content(d))
-        stored_fail(in, ERR_MISMATCH,
-                    "the checkpoint was made with another %s; load that one, or none",
-                    d->block->what);
     const uint64_t absorbed = stored_get_u64(in), from = stored_get_u64(in);
     if (absorbed > (uint64_t)last_of(len) || from > absorbed || (uint64_t)len - from > PATH_TAIL)
         stored_damaged(in);
@@ -313,6 +315,7 @@ void path_state_kind(struct path *d) {
                                        .cut = path_state_cut,
                                        .copy = path_state_copy,
                                        .bytes = path_state_bytes,
+                                       .describe = describe_state,
                                        .write = write_state,
                                        .read = read_state};
 }
