@@ -16,7 +16,7 @@
 
 struct dflash;
 
-enum { DFLASH_MAX_TAPS = 32, DFLASH_MAX_BLOCK = 64 };
+enum { DFLASH_MAX_TAPS = 32, DFLASH_MAX_BLOCK = 64, DFLASH_MAX_LAYERS = 128 };
 
 // Overrides of what the file says; dflash_options_default() overrides nothing.
 struct dflash_options {
@@ -72,7 +72,8 @@ struct dflash_params {
     // DSpark, with or without a Markov head.
     bool dspark;
     int32_t taps[DFLASH_MAX_TAPS];
-    uint8_t layer_window[128], layer_causal[128]; // per layer: sliding window; causal
+    uint8_t layer_window[DFLASH_MAX_LAYERS]; // has the sliding window
+    uint8_t layer_causal[DFLASH_MAX_LAYERS];
 };
 
 // path: a draft GGUF, or model.safetensors (or its folder) with config.json next to it. Checks that
