@@ -165,21 +165,33 @@ static const struct pair_backend *pick_backend(const struct pair *p, struct rng 
     return &p->b[p->lends ? 1 + (rng_below(g, 4) == 0) : 1 + rng_below(g, 2)];
 }
 
+// Which drafts guess: one, or all that there are, or of three any two.
+static void pick_drafts(struct gen_way *w) {
+    const unsigned n = (unsigned)w->n_drafts, by = (unsigned)(w->seed >> 16 & 0xffff);
+    w->drafts = (1u << n) - 1;
+    if (w->seed / 2 % 5 < 2)
+        w->drafts = 1u << by % n;
+    else if (n > 2 && by % 2)
+        w->drafts &= ~(1u << by / 2 % n);
+}
+
+static int count_drafts(const struct gen_way *w) {
+    int n = 0;
+    for (unsigned bits = w->drafts; bits; bits &= bits - 1)
+        n++;
+    return n;
+}
+
 // One of the ways in which the output may be made.
 static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct rng *g) {
     static const double errors[] = {0, 0.02, 0.1, 0.3};
     static const char *const names[] = {"chain",        "tree",        "lookup",
                                         "oracle chain", "oracle tree", "oracle tree with lookup"};
-    static const char *const blocks[2][3] = {
-        {"mtp chain", "mtp tree", "mtp tree with lookup"},
-        {"eagle3 chain", "eagle3 tree", "eagle3 tree with lookup"}};
-    static const char *const several[] = {"chain of two drafts", "tree of two drafts",
-                                          "tree of two drafts with lookup"};
     const struct pair_backend *b = pick_backend(p, g);
     *w = (struct gen_way){.name = names[kind],
                           .model = b->model,
-                          .draft = b->draft,
-                          .drafts = 1,
+                          .draft = b->drafts,
+                          .n_drafts = b->n_drafts,
                           .hidden = b->hidden,
                           .share_noise = rng_below(g, 2),
                           .chunk = pick_chunk(p, g),
@@ -197,16 +209,8 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     w->n_kinds = kind == 5 || (kind == 1 && rng_below(g, 2)) ? 2 : 1;
     if (kind == 0 || kind == 3)
         w->tree.k = 1;
-    if (kind <= 1 && b->mtp && w->seed / 2 % 3) {
-        w->draft = b->mtp;
-        w->name = blocks[p->eagle3][kind + (w->n_kinds == 2)];
-    }
-    if (kind <= 1 && b->mtp && w->seed / 6 % 2) {
-        w->draft = b->draft;
-        w->second = b->mtp;
-        w->drafts = 3;
-        w->name = several[kind + (w->n_kinds == 2)];
-    }
+    if (kind <= 1)
+        pick_drafts(w);
 }
 
 // Of positions that both have; the last ones depend on how a way ends.
@@ -228,13 +232,14 @@ static void explain(const struct pair *p, int number, const struct scenario *s,
     while (at < a->n && at < b->n && a->ids[at] == b->ids[at])
         at++;
     fprintf(stderr,
-            "case %d (%s): %s differs from plain decoding: prompt %lld, chunk %lld, budget %d, "
-            "k %d, T %g, surgery %d\n  tokens %lld and %lld, equal up to %lld; ends %s and %s; "
+            "case %d (%s): %s (drafts %x) differs from plain decoding: prompt %lld, chunk %lld, "
+            "budget %d, k %d, T %g, surgery %d\n  tokens %lld and %lld, equal up to %lld; ends %s "
+            "and %s; "
             "hashes %016llx and %016llx; log-probabilities %016llx and %016llx, of the prompt %s; "
             "hidden states %s\n",
-            number, p->name, w->name, (long long)s->r.n_prompt, (long long)w->chunk, w->tree.budget,
-            w->tree.k, s->r.sample.temperature, w->surgery, (long long)a->n, (long long)b->n,
-            (long long)at, end_reason_name(a->end), end_reason_name(b->end),
+            number, p->name, w->name, w->drafts, (long long)s->r.n_prompt, (long long)w->chunk,
+            w->tree.budget, w->tree.k, s->r.sample.temperature, w->surgery, (long long)a->n,
+            (long long)b->n, (long long)at, end_reason_name(a->end), end_reason_name(b->end),
             (unsigned long long)a->hash, (unsigned long long)b->hash,
             (unsigned long long)a->logprobs, (unsigned long long)b->logprobs,
             memcmp(a->prompt, b->prompt, sizeof a->prompt) ? "not equal" : "equal",
@@ -304,9 +309,7 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
             return rc;
         f->runs++;
         f->tokens += other.n;
-        f->count[FEATURE_BLOCK] += strncmp(w.name, "mtp", 3) == 0;
-        f->count[FEATURE_EAGLE3] += strncmp(w.name, "eagle3", 6) == 0;
-        f->count[FEATURE_SEVERAL] += w.second != NULL;
+        f->count[FEATURE_SEVERAL] += count_drafts(&w) > 1;
         f->count[FEATURE_HIDDEN] += hidden_of_both(&plain, &other) > 0;
         if (!same(&plain, &other)) {
             explain(p, number, s, &w, &plain, &other);
@@ -341,7 +344,7 @@ struct part {
 };
 
 static int pick_part(struct part *t, const struct pair *p, const struct pair_backend *b,
-                     struct draft *const drafts[2], struct rng *g, struct err *e) {
+                     struct rng *g, struct err *e) {
     struct features ignored = {0};
     struct gen_way off = {
         .name = "plain", .model = p->b[0].model, .hidden = p->b[0].hidden, .chunk = 512};
@@ -362,9 +365,7 @@ static int pick_part(struct part *t, const struct pair *p, const struct pair_bac
         t->w.name = "plain";
     }
     t->w.model = b->model;
-    t->w.draft = drafts[0];
-    t->w.second = drafts[1];
-    t->w.drafts = drafts[1] ? 1 + rng_below(g, 3) : 1;
+    t->w.draft = b->drafts;
     t->w.hidden = b->hidden;
     record(&t->w, t->tokens, &t->s, &t->full);
     return rc;
@@ -399,14 +400,11 @@ static int run_group(const struct pair *p, int number, struct features *f, struc
     struct gen_member m[GEN_MEMBERS] = {0};
     int n = rng_below(&g, 2) ? GEN_MEMBERS : 2 + (int)rng_below(&g, GEN_MEMBERS - 1), rc = 0;
     const struct pair_backend *b = pick_backend(p, &g);
-    struct draft *drafts[2] = {b->mtp && number % 3 ? b->mtp : b->draft}; // members share them
-    if (b->mtp && number % 2)
-        drafts[1] = drafts[0] == b->mtp ? b->draft : b->mtp;
     struct part *t = calloc((size_t)n, sizeof *t);
     if (!t)
         return err_set(e, ERR_MEMORY, "no memory for a group of %d", n);
     for (int i = 0; i < n && !rc; i++) {
-        rc = pick_part(&t[i], p, b, drafts, &g, e);
+        rc = pick_part(&t[i], p, b, &g, e);
         m[i] = (struct gen_member){.r = &t[i].s.r, .w = &t[i].w, .leaves = -1, .out = &t[i].got};
         m[i].joins = rng_below(&g, 2) ? (int)rng_below(&g, 8) : 0;
         m[i].parks = rng_below(&g, 2);

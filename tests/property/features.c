@@ -3,6 +3,55 @@
 #include "property/features.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#include "models/draft/dflash/dflash.h"
+
+static const char *const forms[DRAFTER_FORMS] = {"lookup",
+                                                 "prediction block",
+                                                 "EAGLE-3",
+                                                 "DFlash, lucebox",
+                                                 "DFlash, beellama",
+                                                 "DFlash, upstream",
+                                                 "DFlash of Laguna",
+                                                 "DFlash, some tokens",
+                                                 "JetSpec",
+                                                 "DFlash2",
+                                                 "DSpark",
+                                                 "DSpark, gated",
+                                                 "Domino"};
+
+static bool all_causal(const struct dflash_params *p) {
+    for (int i = 0; i < p->n_layers; i++)
+        if (!p->layer_causal[i])
+            return false;
+    return true;
+}
+
+static unsigned dflash_forms(const struct dflash *d) {
+    const struct dflash_params *p = dflash_params_of(d);
+    const bool has[DRAFTER_FORMS] = {[DRAFTER_LUCEBOX] = strcmp(p->dialect, "lucebox") == 0,
+                                     [DRAFTER_BEELLAMA] = strcmp(p->dialect, "beellama") == 0,
+                                     [DRAFTER_UPSTREAM] = strcmp(p->dialect, "upstream") == 0,
+                                     [DRAFTER_GATED] = p->norms_context,
+                                     [DRAFTER_MAPPED] = dflash_head(d)->ids != NULL,
+                                     [DRAFTER_CAUSAL] = !p->norms_context && all_causal(p),
+                                     [DRAFTER_DFLASH2] = p->pairs == DFLASH_PAIRS_SELECTOR,
+                                     [DRAFTER_DSPARK] = p->pairs == DFLASH_PAIRS_MARKOV,
+                                     [DRAFTER_DSPARK_GATED] = p->pairs == DFLASH_PAIRS_GATED,
+                                     [DRAFTER_DOMINO] = p->gru_width > 0};
+    unsigned bits = 0;
+    for (int i = 0; i < DRAFTER_FORMS; i++)
+        bits |= has[i] ? 1u << i : 0;
+    return bits;
+}
+
+unsigned drafter_forms(const struct draft *d) {
+    const struct dflash *dflash = draft_dflash(d);
+    if (dflash)
+        return dflash_forms(dflash);
+    return 1u << (strcmp(draft_traits(d).name, "mtp") == 0 ? DRAFTER_BLOCK : DRAFTER_EAGLE3);
+}
 
 // Features first .. last (last 0: only the first) must occur cases / share + least times each;
 // share 0: `min` times.
@@ -48,13 +97,15 @@ static const struct row {
     {FEATURE_MASKED, 0, "tokens under masks on paths through trees", 1, 0},
     {FEATURE_FORCED, 0, "tokens that were the only ones there", 1, 0},
     {FEATURE_FORCED_PATH, 0, "paths of such", 4, 0},
-    {FEATURE_BLOCK, 0, "runs with a prediction block", 10, 0},
-    {FEATURE_BLOCK_TREE, 0, "its trees with branches", 1, 0},
-    {FEATURE_BLOCK_PATH, 0, "paths of guesses beside it", 4, 0},
-    {FEATURE_EAGLE3, 0, "runs with an EAGLE-3 draft", 40, 0},
-    {FEATURE_SEVERAL, 0, "runs with two drafts", 10, 0},
-    {FEATURE_SEVERAL_TREE, 0, "trees with guesses of each alone", 1, 0},
-    {FEATURE_SEVERAL_PATH, 0, "paths with guesses of both", 50, 0},
+    {FEATURE_BLOCK_TREE, 0, "trees of one draft by the path, with branches", 1, 0},
+    {FEATURE_BLOCK_PATH, 0, "paths of its guesses", 10, 0},
+    {FEATURE_SEVERAL, 0, "runs with several drafts", 10, 0},
+    {FEATURE_SEVERAL_TREE, 0, "trees with guesses of each of two alone", 1, 0},
+    {FEATURE_THREE_TREE, 0, "trees with guesses of each of three alone", 20, 0},
+    {FEATURE_SEVERAL_PATH, 0, "paths with guesses of two drafts", 80, 0},
+    {FEATURE_ALONE, FEATURE_ALONE + DRAFTER_FORMS - 1, "trees of one drafter", 200, 0},
+    {FEATURE_BESIDE, FEATURE_BESIDE + DRAFTER_FORMS - 1, "beside others", 100, 0},
+    {FEATURE_LIMITED, FEATURE_LIMITED + DRAFTER_FORMS - 1, "under a constraint", 200, 0},
     {FEATURE_HIDDEN, 0, "hidden states compared", 1, 0},
     {FEATURE_HIDDEN_GROUP, 0, "hidden states of members of groups", 20, 0},
     {FEATURE_DEAD, 0, "replies ended by an automaton", 200, 0},
@@ -66,9 +117,11 @@ static int report_row(const struct features *f, const struct row *r) {
     for (int i = r->first; i == r->first || i <= r->last; i++) {
         char name[64];
         int n = snprintf(name, sizeof name, "%s", r->name);
-        if (r->last)
+        if (r->first >= FEATURE_ALONE && r->last)
+            snprintf(name, sizeof name, "%s: %s", forms[i - r->first], r->name);
+        else if (r->last)
             snprintf(name + n, sizeof name - (size_t)n, " %d", i - FEATURE_ACCEPT);
-        printf("  %-44s %8lld (at least %lld)%s\n", name, (long long)f->count[i],
+        printf("  %-52s %8lld (at least %lld)%s\n", name, (long long)f->count[i],
                (long long)minimum, f->count[i] < minimum ? "  TOO FEW" : "");
         bad += f->count[i] < minimum;
     }

@@ -6,7 +6,27 @@
 
 #include <stdint.h>
 
+#include "models/draft/draft.h"
 #include "spec/tree/ddtree.h"
+
+// What guesses; a draft may be of several forms.
+enum drafter_form {
+    DRAFTER_LOOKUP,
+    DRAFTER_BLOCK, // a prediction block
+    DRAFTER_EAGLE3,
+    DRAFTER_LUCEBOX, // dialects of DFlash files
+    DRAFTER_BEELLAMA,
+    DRAFTER_UPSTREAM,
+    DRAFTER_GATED,  // Laguna's kind
+    DRAFTER_MAPPED, // with a head of some tokens
+    DRAFTER_CAUSAL, // JetSpec
+    DRAFTER_DFLASH2,
+    DRAFTER_DSPARK,
+    DRAFTER_DSPARK_GATED,
+    DRAFTER_DOMINO,
+    DRAFTER_FORMS
+};
+unsigned drafter_forms(const struct draft *d); // a bit each
 
 enum feature {
     // Of a pass that committed n rows: FEATURE_ACCEPT + n.
@@ -43,16 +63,20 @@ enum feature {
     FEATURE_MASKED,       // tokens that were chosen under a mask on paths through trees
     FEATURE_FORCED,       // of these, the only ones that were allowed
     FEATURE_FORCED_PATH,  // paths of such from the root on
-    FEATURE_BLOCK,        // runs for which a prediction block guesses,
-    FEATURE_BLOCK_TREE,   // trees of such with two nodes of a depth,
-    FEATURE_BLOCK_PATH,   // and paths through such
-    FEATURE_EAGLE3,       // runs for which an EAGLE-3 draft guesses
-    FEATURE_SEVERAL,      // runs for which two drafts guess,
-    FEATURE_SEVERAL_TREE, // trees with guesses of each that the other has not,
-    FEATURE_SEVERAL_PATH, // and paths with guesses of both
-    FEATURE_HIDDEN,       // runs whose hidden states were compared,
-    FEATURE_HIDDEN_GROUP, // and members of groups
-    FEATURE_DEAD,         // replies that ended because nothing was allowed
+    FEATURE_BLOCK_TREE,   // trees with branches of a draft whose guesses depend on the path,
+    FEATURE_BLOCK_PATH,   // and paths of its guesses
+    FEATURE_SEVERAL,      // runs for which several drafts guess,
+    FEATURE_SEVERAL_TREE, // trees with guesses that one of them alone has, of two of them,
+    FEATURE_THREE_TREE,   // and of three,
+    FEATURE_SEVERAL_PATH, // and paths with guesses of two
+    // Trees with guesses of a drafter of form d, FEATURE_ALONE + d where nothing else guesses,
+    // FEATURE_BESIDE + d where others do, FEATURE_LIMITED + d under a constraint.
+    FEATURE_ALONE,
+    FEATURE_BESIDE = FEATURE_ALONE + DRAFTER_FORMS,
+    FEATURE_LIMITED = FEATURE_BESIDE + DRAFTER_FORMS,
+    FEATURE_HIDDEN = FEATURE_LIMITED + DRAFTER_FORMS, // runs whose hidden states were compared,
+    FEATURE_HIDDEN_GROUP,                             // and members of groups
+    FEATURE_DEAD, // replies that ended because nothing was allowed
     FEATURES
 };
 

@@ -33,7 +33,7 @@ struct group {
     struct player *p; // [n]
     int n;
     struct step *step;
-    struct drafter *drafts[2]; // of all that use it, or NULL
+    struct drafter *drafts[PRICE_DRAFTS]; // of all that use them, or NULL
     struct price *price;
     struct member feeder; // runs other tokens on a sequence that is to be thrown away
     struct features *f;
@@ -186,11 +186,25 @@ static bool is_priced(const struct gen_way *w) {
     return w->choose && w->n_kinds == 1 && w->kinds[0] == DRAFT_LOOKUP;
 }
 
-static void count_block(struct features *f, const struct player *p) {
+// The only draft that guesses for it, or NULL.
+static const struct draft *only_draft(const struct player *p) {
+    const struct draft *only = NULL;
+    for (int i = 0; i < p->g.w->n_drafts; i++) {
+        if (!(p->m.c.drafts >> i & 1))
+            continue;
+        if (only)
+            return NULL;
+        only = p->g.w->draft[i];
+    }
+    return only;
+}
+
+// Trees of a draft whose guesses depend on the path.
+static void count_path(struct features *f, const struct player *p) {
     const struct ddtree *t = &p->m.tree;
+    const struct draft *d = only_draft(p);
     bool branched = false;
-    if (!p->m.c.drafts || !p->g.w->draft || p->g.w->second ||
-        draft_traits(p->g.w->draft).depends != DRAFT_BY_PATH)
+    if (!d || draft_traits(d).depends != DRAFT_BY_PATH)
         return;
     for (int i = 2; i < t->n; i++)
         branched = branched || t->parent[i] != i - 1;
@@ -198,17 +212,44 @@ static void count_block(struct features *f, const struct player *p) {
     f->count[FEATURE_BLOCK_PATH] += p->m.walk.count > 1;
 }
 
-// Of two drafts: trees that have guesses of each alone, and paths through some.
+// Which drafters have guesses in the tree, by what else guesses, and whether some are forbidden.
+static void count_drafters(struct features *f, const struct player *p) {
+    const struct ddtree *t = &p->m.tree;
+    const struct gen_way *w = p->g.w;
+    unsigned by = 0, forms = 0;
+    int first = w->n_kinds == 1 && (only_draft(p) || w->kinds[0] == DRAFT_LOOKUP) ? FEATURE_ALONE
+                                                                                  : FEATURE_BESIDE;
+    for (int i = 1; i < t->n; i++)
+        by |= t->origin[i];
+    for (int i = 0; i < w->n_drafts; i++)
+        if (tree_drafts(by) & p->m.c.drafts & 1u << i)
+            forms |= drafter_forms(w->draft[i]);
+    for (int i = 0; i < w->n_kinds; i++)
+        if (w->kinds[i] == DRAFT_LOOKUP && by & TREE_BY_CHAIN)
+            forms |= 1u << DRAFTER_LOOKUP;
+    for (int i = 0; i < DRAFTER_FORMS; i++) {
+        f->count[first + i] += forms >> i & 1;
+        f->count[FEATURE_LIMITED + i] += forms >> i & 1 && p->g.r->automaton;
+    }
+}
+
+// Of several drafts: trees that have guesses of each alone, and paths through some.
 static void count_several(struct features *f, const struct player *p) {
     const struct ddtree *t = &p->m.tree;
     const struct walk *w = &p->m.walk;
     unsigned tree = 0, path = 0;
+    int alone = 0, on_path = 0;
     for (int i = 1; i < t->n; i++)
         tree |= 1u << tree_drafts(t->origin[i]);
     for (int i = 1; i < w->count; i++)
         path |= tree_drafts(t->origin[w->path[i]]);
-    f->count[FEATURE_SEVERAL_TREE] += (tree & 6) == 6;
-    f->count[FEATURE_SEVERAL_PATH] += path == 3;
+    for (int i = 0; i < PRICE_DRAFTS; i++) {
+        alone += (tree >> (1 << i) & 1) != 0;
+        on_path += (path >> i & 1) != 0;
+    }
+    f->count[FEATURE_SEVERAL_TREE] += alone > 1;
+    f->count[FEATURE_SEVERAL_PATH] += on_path > 1;
+    f->count[FEATURE_THREE_TREE] += alone > 2;
 }
 
 static void count_step(struct features *f, int64_t before, const struct ddtree *t,
@@ -352,7 +393,8 @@ static int take(struct group *g, struct player *p, bool trees, struct err *e) {
     if (!piece) {
         hash_tree(&out->trees, &p->m.tree);
         count_step(g->f, p->before, &p->m.tree, w);
-        count_block(g->f, p);
+        count_path(g->f, p);
+        count_drafters(g->f, p);
         count_several(g->f, p);
         g->f->count[FEATURE_PRICED_TREE] += p->m.tree.n > 1 && is_priced(p->g.w);
     }
@@ -512,13 +554,12 @@ static int run_step(struct group *g, int step, int *left, struct err *e) {
 static int group_init(struct group *g, const struct gen_way *w, struct err *e) {
     struct step_config c = {.model = w->model, .max_members = g->n};
     struct member_config feeder = {.tree = {.k = 1}};
-    const struct price_drafts prices = {.n = 2};
-    struct draft *drafts[] = {w->draft, w->second};
+    const struct price_drafts prices = {.n = PRICE_DRAFTS};
     int rc = 0;
     sample_params_init(&feeder.sample);
-    for (int i = 0; i < 2 && !rc && drafts[i]; i++) {
+    for (int i = 0; i < w->n_drafts && !rc; i++) {
         struct draft_config d = {
-            .model = w->model, .draft = drafts[i], .max_k = TREE_MAX_K, .max_members = g->n};
+            .model = w->model, .draft = w->draft[i], .max_k = TREE_MAX_K, .max_members = g->n};
         rc = drafter_create(&g->drafts[i], DRAFT_MODEL, &d, e);
         c.drafts[c.n_drafts++] = g->drafts[i];
     }
@@ -546,8 +587,8 @@ int gen_run_many(struct gen_member *members, int n, uint64_t seed, struct featur
     step_destroy(g.step);
     member_fini(&g.feeder);
     price_destroy(g.price);
-    drafter_destroy(g.drafts[0]);
-    drafter_destroy(g.drafts[1]);
+    for (int i = 0; i < PRICE_DRAFTS; i++)
+        drafter_destroy(g.drafts[i]);
     free(g.p);
     return rc;
 }

@@ -33,9 +33,9 @@ struct gen_request {
 struct gen_way {
     const char *name;
     struct model *model;
-    struct draft *draft;             // NULL: the model has no draft attached
-    struct draft *second;            // NULL: it has no other one
-    unsigned drafts;                 // which of the two guess, where DRAFT_MODEL is among `kinds`
+    struct draft *const *draft; // [n_drafts] that the model has
+    int n_drafts;
+    unsigned drafts; // which of them guess, where DRAFT_MODEL is among `kinds`, a bit each
     const struct tap_reader *hidden; // NULL: hidden states of the model are not read
     enum draft_kind kinds[STEP_MAX_DRAFTERS];
     int n_kinds;

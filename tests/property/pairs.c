@@ -79,7 +79,7 @@ static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t,
     *d = tiny_draft_default(t);
     d->block = blocks[rng_below(g, 4)];
     d->window = rng_below(g, 2) ? 24 : 0;
-    d->dialect = (int)rng_below(g, 3);
+    d->dialect = (index + index / 9) % 3;
     d->type = rng_below(g, 2) ? TYPE_Q8_0 : TYPE_F32;
     d->seed = (uint64_t)index * 2 + 1001;
     d->laguna = t->form == TINY_FORM_LAGUNA || index % 9 == 4; // with gates
@@ -88,15 +88,18 @@ static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t,
     d->own = index % 9 == 3 || (t->form == TINY_FORM_LAGUNA && index % 2);
     if (d->own || index % 9 == 5)
         d->dialect = TINY_UPSTREAM;
-    if (index % 9 == 5) {
+    if (index % 9 == 5)
         d->conv = 1 + index % 3;
+    if (index % 9 == 7) { // JetSpec
+        d->dialect = index / 9 % 2 ? TINY_UPSTREAM : TINY_BEELLAMA;
+        d->causal = 1;
     }
     if (index % 9 == 2 || index % 9 == 8) { // of any dialect
         d->gru = 32 << index / 9 % 2;
         d->skip = (int)rng_below(g, 2);
         d->shift = rng_below(g, 2);
     }
-    if (index % 3 == 0 && !d->own) {
+    if (index % 3 == 0 && (!d->own || index / 9 % 2)) {
         d->dialect = TINY_UPSTREAM;
         d->markov = true;
         d->gated = index / 9 % 2;
@@ -198,22 +201,25 @@ static int open_hidden(struct pair_backend *b, const struct pair *p, struct err 
 
 static int open_drafts(struct pair_backend *b, const struct pair *p, const char *const draft[2],
                        const enum kv_codec_id kv[2], struct err *e) {
-    struct dflash_options d = dflash_options_default();
+    const struct dflash_options d = dflash_options_default();
     const struct mtp_options m = {.depth = 1 + p->index % 7,
                                   .codec_k = kv[0],
                                   .codec_v = kv[1],
                                   .vocab = {.rows = p->index % 3 == 2 ? 16 : 0}};
     const struct eagle3_options s = {
         .depth = m.depth, .codec_k = kv[0], .codec_v = kv[1], .vocab = m.vocab};
-    int rc =
-        draft_open(&b->draft, b->model, &(struct draft_source){.path = draft[0], .dflash = &d}, e);
-    if (!rc && p->eagle3)
-        rc = draft_open(&b->mtp, b->model, &(struct draft_source){.path = draft[1], .eagle3 = &s},
-                        e);
-    if (rc || !p->block)
-        return rc;
-    return draft_open(&b->mtp, b->model, &(struct draft_source){.path = DRAFT_OF_TARGET, .mtp = &m},
-                      e);
+    const struct draft_source sources[] = {{.path = draft[0], .dflash = &d},
+                                           {.path = DRAFT_OF_TARGET, .mtp = &m},
+                                           {.path = draft[1], .eagle3 = &s}};
+    const bool has[] = {true, p->block, p->eagle3};
+    int rc = 0;
+    for (int i = 0; i < PRICE_DRAFTS && !rc; i++) {
+        if (!has[i])
+            continue;
+        rc = draft_open(&b->drafts[b->n_drafts], b->model, &sources[i], e);
+        b->n_drafts += !rc;
+    }
+    return rc;
 }
 
 static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_codec_id kv[2],
@@ -257,7 +263,7 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
     p->block = t.nextn && index % 4 != 1; // else it is left alone
-    p->eagle3 = !p->block && index % 5 != 2;
+    p->eagle3 = index % 5 != 2 && (!p->block || (index % 2 && !brief));
     if (t.form == TINY_FORM_DEEPSEEK) // values are a part of the keys
         kv[1] = kv[0];
     snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,
@@ -286,8 +292,8 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
 
 void pair_close(struct pair *p) {
     for (int i = 0; i < PAIR_BACKENDS; i++) {
-        draft_destroy(p->b[i].draft);
-        draft_destroy(p->b[i].mtp);
+        for (int k = 0; k < p->b[i].n_drafts; k++)
+            draft_destroy(p->b[i].drafts[k]);
         if (p->b[i].hidden)
             tap_reader_close(p->b[i].hidden);
         free(p->b[i].hidden);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "models/draft/draft.h"
+#include "spec/tree/price.h"
 #include "support/tap_reader.h"
 
 enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
@@ -12,7 +13,9 @@ enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
 struct pair_backend {
     struct exec *x, *cpu; // the second of experts whose place is on a CPU; NULL: there are none
     struct model *model;
-    struct draft *draft, *mtp; // mtp: one that guesses on its own guesses; NULL: none
+    // DFlash of any kind; then the prediction block of the target's file; then EAGLE-3.
+    struct draft *drafts[PRICE_DRAFTS];
+    int n_drafts;
     struct tap_reader *hidden; // of hidden states after the output norm; NULL: none reads them
 };
 
@@ -24,11 +27,10 @@ struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];
     int vocab, index;
-    bool block;    // b[1] and b[2] have mtp: the prediction block of the target's file
-    bool eagle3;   // or they have an EAGLE-3 draft there
-    bool brief;    // in little memory: few experts, passes of PAIR_FEW rows of two sequences
-    bool lends;    // b[1] lends slots of experts to passes of more than PAIR_FEW rows
-    char name[96]; // for messages: weight type, KV type, heads
+    bool block, eagle3; // b[1] and b[2] have such drafts
+    bool brief;         // in little memory: few experts, passes of PAIR_FEW rows of two sequences
+    bool lends;         // b[1] lends slots of experts to passes of more than PAIR_FEW rows
+    char name[96];      // for messages: weight type, KV type, heads
 };
 
 // Pair number `index`: everything about it follows from the index. level: NULL for the best kernels

@@ -118,7 +118,8 @@ static void dspark_tensors(struct list *l, const struct tiny_shape *t,
                            const struct tiny_draft_shape *d) {
     const int64_t wide = t->dim + SELECTOR_RANK;
     matrix(l, "markov_w1.weight", SELECTOR_RANK, t->vocab, 0.7f);
-    matrix(l, "markov_w2.weight", SELECTOR_RANK, t->vocab, d->neutral ? 0 : 0.7f);
+    matrix(l, "markov_w2.weight", SELECTOR_RANK, d->own ? t->vocab / 2 : t->vocab,
+           d->neutral ? 0 : 0.7f);
     if (d->gated) {
         matrix(l, "markov_gate.weight", wide, SELECTOR_RANK, fan(wide, 1));
         vector(l, "markov_gate.bias", SELECTOR_RANK, 1, 0, 0.5f);
