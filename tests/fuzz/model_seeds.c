@@ -59,8 +59,9 @@ static int write_experts(const struct tiny_shape *t, const struct tiny_shape *pl
 
 static int write_drafts(const struct tiny_shape *t, const char *folder, struct err *e) {
     static const char *const names[] = {
-        "lucebox.gguf",  "beellama.gguf",        "upstream.gguf", "laguna-draft.gguf",
-        "dflash2.draft", "domino-lucebox.draft", "domino.draft",  "dspark.draft"};
+        "lucebox.gguf",      "beellama.gguf", "upstream.gguf",
+        "laguna-draft.gguf", "dflash2.draft", "domino-lucebox.draft",
+        "domino.draft",      "dspark.draft",  "dspark-some.draft"};
     char path[PATH_MAX];
     int rc = 0;
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
@@ -75,7 +76,9 @@ static int write_drafts(const struct tiny_shape *t, const char *folder, struct e
         d.conv = i == 4 ? 2 : 0;
         d.gru = i == 5 || i == 6 ? 32 : 0;
         d.shift = i == 6;
-        d.markov = d.gated = i == 7;
+        d.gated = i == 7;
+        d.markov = i >= 7;
+        d.own = i == 8;
         d.type = TYPE_Q8_0;
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         rc |= tiny_draft_write(t, &d, path, e);

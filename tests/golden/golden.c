@@ -243,7 +243,7 @@ int golden_load(struct golden *g, const char *data, const char *name, struct err
     if (rc == 0)
         memcpy(g->rows, bin.data, want);
     if (rc == 0)
-        g->pairs = g->rows + n * (size_t)g->target.vocab;
+        g->pairs = g->rows + n * (size_t)g->columns;
     str_fini(&bin);
     return rc;
 }

@@ -67,13 +67,9 @@ static void compare_pairs(struct bench *b, struct dflash *d, int i, const char *
     struct err e = {0};
     double worst = 0;
     assert_true(ids && logp && pair && k <= GOLDEN_MAX_TOP);
-    struct topk_args top = {.logits = dflash_logits(d, 0, n),
-                            .n = n,
-                            .vocab = g->target.vocab,
-                            .k = k,
-                            .ids = ids,
-                            .logp = logp};
-    exec_ops(b->r.x)->head_topk(b->r.x, &top);
+    struct topk_args top = {
+        .logits = dflash_logits(d, 0, n), .n = n, .k = k, .ids = ids, .logp = logp};
+    draft_head_topk(dflash_head(d), b->r.x, &top);
     check(dflash_select(d,
                         &(struct dflash_selection){.depth = n,
                                                    .k = k,
@@ -304,6 +300,8 @@ int main(void) {
         cmocka_unit_test_prestate(test_draft, "dspark_q3"),
         cmocka_unit_test_prestate(test_draft, "dspark_r2"),
         cmocka_unit_test_prestate(test_draft, "dspark_g4"),
+        cmocka_unit_test_prestate(test_draft, "dspark_spec_g4"),
+        cmocka_unit_test_prestate(test_draft, "dspark_spec_q3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

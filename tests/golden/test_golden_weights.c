@@ -40,31 +40,70 @@ static void test_rows_are_finite(void **state) {
     golden_fini(&g);
 }
 
-#define BOTH(name)                                                                                 \
-    cmocka_unit_test_prestate(test_probes, name),                                                  \
-        cmocka_unit_test_prestate(test_rows_are_finite, name)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        BOTH("r1_tied"),       BOTH("r2_untied"),   BOTH("r3_untied"),
-        BOTH("r3_slow"),       BOTH("r3_tied"),     BOTH("draft_mixed2"),
-        BOTH("draft_mixed4"),  BOTH("draft_full"),  BOTH("draft_noncausal"),
-        BOTH("draft_causal"),  BOTH("q3_untied"),   BOTH("q3_tied"),
-        BOTH("q3_yarn"),       BOTH("draft_q3"),    BOTH("l3_bands"),
-        BOTH("l2_bias"),       BOTH("q2_untied"),   BOTH("g4_dense"),
-        BOTH("g4_own"),        BOTH("oss"),         BOTH("q3moe"),
-        BOTH("r3moe"),         BOTH("r1moe"),       BOTH("draft_q3moe"),
-        BOTH("glm_norms"),     BOTH("glm_air"),     BOTH("draft_r3moe"),
-        BOTH("draft_ds3"),     BOTH("draft_oss"),   BOTH("draft_l3"),
-        BOTH("ds3"),           BOTH("ds3_yarn"),    BOTH("ds2"),
-        BOTH("ds2_groups"),    BOTH("g4_moe"),      BOTH("laguna_xs"),
-        BOTH("draft2_r2"),     BOTH("draft2_g4"),   BOTH("domino_r2"),
-        BOTH("domino_q3"),     BOTH("domino_g4"),   BOTH("mtp_r1_tied"),
-        BOTH("dspark_q3"),     BOTH("dspark_r2"),   BOTH("dspark_g4"),
-        BOTH("mtp_r3_untied"), BOTH("mtp_r3moe"),   BOTH("mtp_r1moe"),
-        BOTH("mtp_glm_norms"), BOTH("mtp_glm_air"), BOTH("mtp_ds3"),
-        BOTH("laguna_m"),      BOTH("g3_small"),    BOTH("g3_large"),
-        BOTH("ds3_wide"),
-    };
+    static const char *const names[] = {"r1_tied",
+                                        "r2_untied",
+                                        "r3_untied",
+                                        "r3_slow",
+                                        "r3_tied",
+                                        "draft_mixed2",
+                                        "draft_mixed4",
+                                        "draft_full",
+                                        "draft_noncausal",
+                                        "draft_causal",
+                                        "q3_untied",
+                                        "q3_tied",
+                                        "q3_yarn",
+                                        "draft_q3",
+                                        "l3_bands",
+                                        "l2_bias",
+                                        "q2_untied",
+                                        "g4_dense",
+                                        "g4_own",
+                                        "oss",
+                                        "q3moe",
+                                        "r3moe",
+                                        "r1moe",
+                                        "draft_q3moe",
+                                        "glm_norms",
+                                        "glm_air",
+                                        "draft_r3moe",
+                                        "draft_ds3",
+                                        "draft_oss",
+                                        "draft_l3",
+                                        "ds3",
+                                        "ds3_yarn",
+                                        "ds2",
+                                        "ds2_groups",
+                                        "g4_moe",
+                                        "laguna_xs",
+                                        "draft2_r2",
+                                        "draft2_g4",
+                                        "domino_r2",
+                                        "domino_q3",
+                                        "domino_g4",
+                                        "mtp_r1_tied",
+                                        "dspark_q3",
+                                        "dspark_r2",
+                                        "dspark_g4",
+                                        "mtp_r3_untied",
+                                        "mtp_r3moe",
+                                        "mtp_r1moe",
+                                        "mtp_glm_norms",
+                                        "mtp_glm_air",
+                                        "mtp_ds3",
+                                        "laguna_m",
+                                        "g3_small",
+                                        "g3_large",
+                                        "ds3_wide",
+                                        "dspark_spec_g4",
+                                        "dspark_spec_q3"};
+    enum { NAMES = sizeof names / sizeof *names };
+    struct CMUnitTest tests[2 * NAMES];
+    for (size_t i = 0; i < NAMES; i++) {
+        tests[2 * i] = (struct CMUnitTest)cmocka_unit_test_prestate(test_probes, (void *)names[i]);
+        tests[2 * i + 1] =
+            (struct CMUnitTest)cmocka_unit_test_prestate(test_rows_are_finite, (void *)names[i]);
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,30 @@ static void speculators(void **state) {
     assert_true(p.rope.base == 500000);
 }
 
+// As RedHatAI/Qwen3.6-35B-A3B-speculator.dspark has it: a Markov head besides. The anchor's row
+// guesses only where a key says so, unlike other DSpark drafts.
+static void speculators_dspark(void **state) {
+    static const char form[] =
+        "{\"architectures\":[\"DSparkDraftModel\"],\"speculators_model_type\":\"dspark\","
+        "\"aux_hidden_state_layer_ids\":[2,20],\"block_size\":8,\"mask_token_id\":12,"
+        "\"draft_vocab_size\":32000,\"markov_rank\":256,\"markov_head_type\":\"vanilla\","
+        "\"enable_confidence_head\":true%s,\"transformer_layer_config\":"
+        "{\"model_type\":\"qwen3\",\"hidden_size\":2048,\"intermediate_size\":6144,"
+        "\"num_hidden_layers\":5,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+        "\"head_dim\":128,\"vocab_size\":248320%s}}";
+    (void)state;
+    struct dflash_params p;
+    struct err e;
+    int causal;
+    assert_int_equal(read_config(&p, &causal, form, "", "", &e), 0);
+    assert_true(p.dspark && p.pairs == DFLASH_PAIRS_MARKOV && p.selector_rank == 256);
+    assert_true(!p.from_anchor && p.head_rows == 32000 && p.taps[0] == 1 && p.taps[1] == 19);
+    assert_int_equal(read_config(&p, &causal, form, ",\"sample_from_anchor\":true", "", &e), 0);
+    assert_true(p.from_anchor);
+    assert_int_equal(read_config(&p, &causal, form, ",\"markov_head_type\":\"rnn\"", "", &e),
+                     ERR_UNSUPPORTED);
+}
+
 static void windows(void **state) {
     (void)state;
     struct dflash_params p;
@@ -249,7 +273,7 @@ static void refused(void **state) {
         {"", ",\"output_multiplier\":\"x\"", "output_multiplier", ERR_FORMAT},
         {"", ",\"final_logit_softcapping\":-1", "final_logit_softcapping", ERR_FORMAT},
         {"", ",\"draft_vocab_size\":\"x\"", "draft_vocab_size", ERR_FORMAT},
-        {"", ",\"speculators_model_type\":\"dspark\"", "dspark", ERR_UNSUPPORTED},
+        {"", ",\"speculators_model_type\":\"eagle3\"", "eagle3", ERR_UNSUPPORTED},
         {"", ",\"markov_rank\":4097", "markov_rank", ERR_FORMAT},
         {"", ",\"markov_rank\":256,\"markov_head_type\":\"rnn\"", "markov_head_type is rnn",
          ERR_UNSUPPORTED},
@@ -285,8 +309,10 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published),   cmocka_unit_test(windows),
-                                       cmocka_unit_test(speculators), cmocka_unit_test(domino),
-                                       cmocka_unit_test(dspark),      cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published),   cmocka_unit_test(windows),
+        cmocka_unit_test(speculators), cmocka_unit_test(speculators_dspark),
+        cmocka_unit_test(domino),      cmocka_unit_test(dspark),
+        cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,6 +254,19 @@ static const struct bad drafts_own[] = {
     {ERR_MISMATCH, "token_embd.weight", {.tensor = "token_embd.weight", .rows = 200}},
 };
 
+// With a Markov head of those tokens. What t2d says is not read; what is not known is refused.
+static const struct bad dsparks_own[] = {
+    {0, "", {0}},
+    {0, "", {.tensor = "conf_proj.bias", .name = "t2d"}},
+    {ERR_UNSUPPORTED, "t2e", {.tensor = "conf_proj.bias", .name = "t2e"}},
+    {ERR_MISMATCH,
+     "markov_w2.weight is [24, 100] but [24, 150]",
+     {.tensor = "markov_w2.weight", .rows = 100}},
+    {ERR_MISMATCH,
+     "markov_w1.weight is [24, 150] but [24, 300]",
+     {.tensor = "markov_w1.weight", .rows = 150}},
+};
+
 // The same of a draft with a gated Markov head of rank 24.
 static const struct bad dsparks[] = {
     {0, "", {0}},
@@ -321,8 +334,10 @@ static void test_drafts(void **state) {
     d.conv = 0;
     d.own = true;
     refuse_drafts(d, drafts_own, sizeof drafts_own / sizeof *drafts_own);
+    d.markov = true;
+    refuse_drafts(d, dsparks_own, sizeof dsparks_own / sizeof *dsparks_own);
     d.own = false;
-    d.markov = d.gated = d.copies = true;
+    d.gated = d.copies = true;
     refuse_drafts(d, dsparks, sizeof dsparks / sizeof *dsparks);
 }
 

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 
+import numpy as np
 import torch
 
 import oracle
@@ -206,7 +207,9 @@ DRAFTS |= {
 }
 
 # DSpark: as DeepSpec writes them, with YaRN and an epsilon of its own; gated, as SpecForge writes
-# them; the anchor's row no guess, capped logits.
+# them; the anchor's row no guess, capped logits. As speculators write them, with a head of some tokens,
+# which Gemma 4's factor and cap are not for: with the key that says that the anchor's row guesses, and
+# without, which then does not.
 DRAFTS |= {
     "dspark_q3": ("q3_untied", DRAFT | {
         "layers": 2, "windows": [0, 0], "taps": [1, 4], "block": 7, "seed": 217, "rope": 1000000,
@@ -221,6 +224,15 @@ DRAFTS |= {
         "layers": 2, "windows": [0, 0], "taps": [1, 4], "block": 6, "seed": 219, "rope": 1000000,
         "cap": 2, "causal": None, "markov": "vanilla", "rank": 64, "top": 16, "confidence": "markov",
         "spelling": "specforge", "from_anchor": False}, [40]),
+    "dspark_spec_g4": ("g4_dense", DRAFT | {
+        "kind": "speculators", "layers": 2, "windows": [W, 0], "taps": [1, 4], "block": 8,
+        "head": 120, "own": True, "bidirectional": True, "seed": 220, "rope": 1000000, "causal": None,
+        "markov": "vanilla", "rank": 32, "top": 16, "confidence": "markov", "from_anchor": True},
+        [40]),
+    "dspark_spec_q3": ("q3_untied", DRAFT | {
+        "kind": "speculators", "layers": 2, "windows": [0, 0], "taps": [1, 3], "block": 7,
+        "head": 200, "own": True, "seed": 221, "rope": 1000000, "causal": None, "markov": "gated",
+        "rank": 64, "top": 16, "confidence": "hidden", "from_anchor": False}, [16, 40]),
 }
 
 
@@ -289,7 +301,8 @@ def main():
                 same = oracle.check_identity(model, TARGETS[base], d, features, anchors[-1])
                 assert same < 1e-12, (name, same)
                 found, ids_k, pairs_k = found
-                candidates.append(ids_k.tolist())
+                names = tiny_model.draft_tokens(d) if d.get("head") else np.arange(TARGETS[base]["vocab"])
+                candidates.append(names[ids_k].tolist())
                 pairs.append(pairs_k.flatten())
             rows.append(found)
         meta = {"target": TARGETS[base], "draft": d, "ids": ids[:max(contexts)],

@@ -199,7 +199,7 @@ def draft_weights(t, d):
     for n in [n for n in w if n.endswith("qkv_proj.weight")]:
         for part, v in zip("qkv", w.pop(n).split([q, kv, kv])):
             w[n.replace("qkv_proj", part + "_proj")] = v
-    if d.get("markov"):
+    if d.get("markov") and not d.get("head"):
         del w["embed_tokens.weight"], w["lm_head.weight"]
     return w
 
@@ -243,11 +243,12 @@ class Convolution:
 
 
 def draft_pairs(w, d, hidden, logits, anchor):
-    """DFlash2's selector or DSpark's Markov head: the `top` best tokens of each row [rows][top] and
+    """DFlash2's selector or DSpark's Markov head: the `top` best rows of the head [rows][top] and
     the log-probabilities of each of them after each of the row before, [rows][top before][top];
     before the first row there is only the anchor, whose line is repeated."""
     unary, ids = logits.topk(d["top"], -1)
-    before = torch.cat([torch.full((1, d["top"]), anchor), ids[:-1]])
+    named = torch.from_numpy(tiny_model.draft_tokens(d))[ids] if d.get("head") else ids
+    before = torch.cat([torch.full((1, d["top"]), anchor), named[:-1]])
     if d.get("markov"):
         bias = markov_bias(w, d, hidden[:, None].expand(-1, d["top"], -1), before)
         score = unary[:, None] + bias.gather(-1, ids[:, None].expand(-1, d["top"], -1))

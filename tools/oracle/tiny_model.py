@@ -650,15 +650,17 @@ def draft_tensors(t, d):
 
 def dspark_tensors(t, d):
     """What is not read is there as well: embedding and head, which are no copies of the target's
-    here, and a confidence head."""
+    here, and a confidence head. Those of a head for some tokens are read."""
     h, p = t["hidden"], "markov_head."
     out = [(p + "markov_w1.weight", (t["vocab"], d["rank"])),
-           (p + "markov_w2.weight", (t["vocab"], d["rank"]))]
+           (p + "markov_w2.weight", (d.get("head", t["vocab"]), d["rank"]))]
     if d["markov"] == "gated":
         out += [(p + "gate_proj.weight", (d["rank"], h + d["rank"])),
                 (p + "gate_proj.bias", (d["rank"],))]
     wide = h + d["rank"] if d["confidence"] == "markov" else h
     out += [("confidence_head.proj.weight", (1, wide)), ("confidence_head.proj.bias", (1,))]
+    if d.get("head"):
+        return out
     return out + [("embed_tokens.weight", (t["vocab"], h)), ("lm_head.weight", (t["vocab"], h))]
 
 
@@ -707,7 +709,7 @@ def draft_config(t, d):
         del c["rope_theta"]
     elif d["causal"] is not None:
         c["is_causal"] = d["causal"]
-    if d.get("markov"):
+    if d.get("markov") and d.get("kind") != "speculators":
         put_dspark(c, own, d)
     return speculators_config(t, d, c) if d.get("kind") == "speculators" else c
 
@@ -717,8 +719,13 @@ def speculators_config(t, d, c):
     layer = {k: v for k, v in c.items() if k not in ("architectures", "dflash_config",
                                                      "num_target_layers", "block_size")}
     layer["rope_parameters"] = {"rope_type": "default", "rope_theta": layer.pop("rope_theta")}
-    return {"architectures": ["DFlashDraftModel"], "model_type": "speculators",
-            "speculators_model_type": "dflash", "block_size": d["block"],
+    top = markov_config(d) if d.get("markov") else {}
+    if d.get("from_anchor"):
+        top["sample_from_anchor"] = True
+    return top | {
+            "architectures": ["DSparkDraftModel" if d.get("markov") else "DFlashDraftModel"],
+            "model_type": "speculators", "block_size": d["block"],
+            "speculators_model_type": "dspark" if d.get("markov") else "dflash",
             "mask_token_id": d["mask"], "draft_vocab_size": d["head"], "target_hidden_size": None,
             "aux_hidden_state_layer_ids": [i + 1 for i in d["taps"]],
             "sliding_window_non_causal": bool(d.get("bidirectional")),
@@ -730,11 +737,20 @@ def draft_offsets(d):
     return np.arange(d["head"], dtype=np.int64) + 1
 
 
-def put_dspark(c, own, d):
-    """DeepSpec has all settings at the top, SpecForge within dflash_config."""
-    head = {"markov_rank": d["rank"], "markov_head_type": d["markov"],
+def draft_tokens(d):
+    """Tokens of the head's rows."""
+    return draft_offsets(d) + np.arange(d["head"], dtype=np.int64)
+
+
+def markov_config(d):
+    return {"markov_rank": d["rank"], "markov_head_type": d["markov"],
             "enable_confidence_head": True,
             "confidence_head_with_markov": d["confidence"] == "markov"}
+
+
+def put_dspark(c, own, d):
+    """DeepSpec has all settings at the top, SpecForge within dflash_config."""
+    head = markov_config(d)
     if d["spelling"] == "deepspec":
         c |= {"architectures": ["Qwen3DSparkModel"], "num_anchors": 512} | head | own
         del c["dflash_config"]

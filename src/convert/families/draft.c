@@ -198,7 +198,6 @@ static int take_form_layer(struct convert_job *j, int layer, struct err *e) {
 // Sizes of DFlash2 in the places of others that drafts lack: taps of convolutions, their two sides,
 // the width of a row's kernels, the selector's rank.
 enum { DIM_KERNEL = DIM_CONV, DIM_SIDES = DIM_DV, DIM_KERNELS = DIM_C, DIM_RANK = DIM_L };
-enum { DIM_ROWS = DIM_2D }; // of the head
 
 // DFlash2: what its folders name in dflash_config or at the top, and keys of the same names.
 static const struct part {
@@ -355,12 +354,11 @@ static int check_draft(const struct convert_job *j, struct err *e) {
                            "this one cannot be converted",
                            f->path, marks[i]);
     const char *kind = json_str(hf_get(f, "speculators_model_type"), NULL);
-    if (kind && strcmp(kind, "dflash") != 0)
-        return err_set(
-            e, ERR_UNSUPPORTED,
-            "%s has the speculators_model_type '%.40s', not dflash: this draft cannot be "
-            "converted",
-            f->path, kind);
+    if (kind && strcmp(kind, "dflash") != 0 && strcmp(kind, "dspark") != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has the speculators_model_type '%.40s', neither dflash nor dspark: this "
+                       "draft cannot be converted",
+                       f->path, kind);
     if (hf_get(f, "aux_hidden_state_layer_ids") && !is_speculators(j))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has 'aux_hidden_state_layer_ids' without a 'transformer_layer_config': "
@@ -590,22 +588,28 @@ int convert_fit_target(struct convert_job *j, struct convert_fit *d, struct err 
                    j->dir);
 }
 
-// Embedding and head of the draft's own, and which tokens the head scores.
+// Embedding and head of the draft's own.
 static int take_ends(struct convert_job *j, struct err *e) {
     static const struct convert_rule rules[] = {
         {"embed_tokens.weight", "token_embd.weight", .dims = {DIM_D, DIM_V}},
-        {"lm_head.weight", "output.weight", .dims = {DIM_D, DIM_ROWS}},
+        {"lm_head.weight", "output.weight", .dims = {DIM_D, DIM_DRAFT_ROWS}},
     };
-    j->dim[DIM_ROWS] = j->dim[DIM_V];
-    int rc = convert_take_tokens(j, &j->dim[DIM_ROWS], e);
-    int64_t named = json_int(hf_get(&j->config, "draft_vocab_size"), j->dim[DIM_ROWS]);
-    if (!rc && named != j->dim[DIM_ROWS])
+    int rc = 0;
+    for (int i = 0; !rc && i < 2; i++)
+        rc = convert_take_present(j, &rules[i], e);
+    return rc;
+}
+
+// Which tokens the head scores, all or those of d2t.
+static int take_tokens(struct convert_job *j, struct err *e) {
+    j->dim[DIM_DRAFT_ROWS] = j->dim[DIM_V];
+    int rc = convert_take_tokens(j, &j->dim[DIM_DRAFT_ROWS], e);
+    int64_t named = json_int(hf_get(&j->config, "draft_vocab_size"), j->dim[DIM_DRAFT_ROWS]);
+    if (!rc && named != j->dim[DIM_DRAFT_ROWS])
         rc = err_set(e, ERR_MISMATCH,
                      "%s has a draft_vocab_size of %" PRId64 ", but its head scores %" PRId64
                      " tokens (tensor d2t): get the file again",
-                     j->config.path, named, j->dim[DIM_ROWS]);
-    for (int i = 0; !rc && i < 2; i++)
-        rc = convert_take_present(j, &rules[i], e);
+                     j->config.path, named, j->dim[DIM_DRAFT_ROWS]);
     return rc;
 }
 
@@ -633,14 +637,16 @@ int convert_draft(struct convert_job *j, struct err *e) {
         rc = put_parts(j, e);
     if (!rc && is_domino(j))
         rc = put_domino(j, e);
+    if (!rc)
+        rc = take_tokens(j, e);
     if (!rc && convert_is_dspark(j))
         rc = convert_dspark(j, e);
     if (!rc)
         rc = convert_fit_target(j, &(struct convert_fit){j->dim[DIM_D], d.depth}, e);
     if (!rc)
         rc = convert_take_all(j, global_rules, -1, e);
-    if (!rc && !convert_is_dspark(j)) // whose own are copies
-        rc = take_ends(j, e);
+    if (!rc && (!convert_is_dspark(j) || j->dim[DIM_DRAFT_ROWS] != j->dim[DIM_V]))
+        rc = take_ends(j, e); // which a DSpark draft with a whole head has copies of
     if (!rc)
         rc = take_form_tensors(j, -1, (int64_t)d.n_taps, e);
     for (int i = 0; i < j->layers && !rc; i++) {

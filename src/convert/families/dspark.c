@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What DSpark drafts have besides a DFlash draft's keys and tensors: a Markov head, a confidence
 // head, and whether the anchor's row guesses. Their copies of the target's embedding and head are
-// left out. Settings are at the top of config.json (DeepSpec) or within dflash_config (SpecForge).
+// left out, but for a head of some tokens only. Settings are at the top of config.json (DeepSpec,
+// speculators) or within dflash_config (SpecForge).
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,25 +31,27 @@ static const struct json *setting(const struct convert_job *j, const char *name)
 
 bool convert_is_dspark(const struct convert_job *j) {
     static const char *const names[] = {"Qwen3DSparkModel", "Qwen3DSparkForCausalLM",
-                                        "DSparkDraftModel"};
+                                        "DSparkDraftModel", "DSparkSpeculator"};
     const struct json *arch = json_at(json_get(j->config.root, "architectures"), 0);
-    bool named =
-        hf_is(setting(j, "projector_type"), "dspark") || json_int(setting(j, "markov_rank"), 0) > 0;
+    bool named = hf_is(setting(j, "projector_type"), "dspark") ||
+                 hf_is(setting(j, "speculators_model_type"), "dspark") ||
+                 json_int(setting(j, "markov_rank"), 0) > 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         named |= hf_is(arch, names[i]);
     return named;
 }
 
-// Whether the anchor's row guesses.
+// Whether the anchor's row guesses; those of speculators did not before they said so.
 static bool from_anchor(const struct convert_job *j) {
     const struct json *yes = setting(j, "sample_from_anchor");
     const struct json *no = setting(j, "dspark_bonus_anchor");
-    return json_kind_of(yes) == JSON_BOOL ? json_bool(yes, true) : !json_bool(no, false);
+    const bool old = json_kind_of(setting(j, "speculators_model_type")) != JSON_NULL;
+    return json_kind_of(yes) == JSON_BOOL ? json_bool(yes, true) : !json_bool(no, old);
 }
 
 static const struct convert_rule markov_rules[] = {
     {"markov_head.markov_w1.weight", "markov_w1.weight", .dims = {DIM_RANK, DIM_V}},
-    {"markov_head.markov_w2.weight", "markov_w2.weight", .dims = {DIM_RANK, DIM_V}},
+    {"markov_head.markov_w2.weight", "markov_w2.weight", .dims = {DIM_RANK, DIM_DRAFT_ROWS}},
     {0},
 };
 
@@ -116,5 +119,5 @@ int convert_dspark(struct convert_job *j, struct err *e) {
         rc = take_head(j, e);
     if (!rc)
         rc = take_confidence(j, e);
-    return rc ? rc : leave_copies(j, e);
+    return rc || j->dim[DIM_DRAFT_ROWS] != j->dim[DIM_V] ? rc : leave_copies(j, e);
 }

@@ -15,8 +15,10 @@ extern const struct convert_rule convert_output, convert_ffn_norm, convert_route
 struct convert_model convert_model_of(const struct convert_job *j, bool tied);
 // Of EAGLE-3; see convert_draft.
 int convert_eagle3(struct convert_job *j, struct err *e);
+// Rows of a DFlash draft's head, in the place of another size.
+enum { DIM_DRAFT_ROWS = DIM_2D };
 // Of DSpark drafts, in the plan of convert_draft: whether a folder is one; keys and tensors besides
-// those of all drafts.
+// those of all drafts. With DIM_DRAFT_ROWS tokens of DIM_V their embedding and head are no copies.
 bool convert_is_dspark(const struct convert_job *j);
 int convert_dspark(struct convert_job *j, struct err *e);
 // The path of a draft's setting, which is in dflash_config, in dspark_config or at the top; buf has

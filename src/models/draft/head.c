@@ -209,11 +209,9 @@ static int load_trained(struct draft_head *h, struct load *l, const struct draft
     int32_t *rows = malloc((size_t)s->size * sizeof *rows);
     if (!rows)
         return err_set(e, ERR_MEMORY, "no memory for the tokens of a draft's head");
+    h->row_of = rows;
     int rc = take_tokens(h, s, rows, e);
-    if (!rc)
-        rc = load_rows(h, l, s, rows, e);
-    free(rows);
-    return rc;
+    return rc ? rc : load_rows(h, l, s, rows, e);
 }
 
 int draft_head_load(struct draft_head *h, struct load *l, const struct draft_head_source *s,
@@ -232,13 +230,18 @@ int draft_head_load(struct draft_head *h, struct load *l, const struct draft_hea
 
 void draft_head_fini(struct draft_head *h) {
     free(h->ids);
+    free(h->row_of);
     *h = (struct draft_head){0};
 }
 
 bool draft_head_has(const struct draft_head *h, int32_t token) {
+    return draft_head_row(h, token) >= 0;
+}
+
+int64_t draft_head_row(const struct draft_head *h, int32_t token) {
     int64_t lo = 0, hi = h->rows;
     if (!h->ids)
-        return token >= 0 && token < h->rows;
+        return token >= 0 && token < h->rows ? token : -1;
     while (lo < hi) {
         const int64_t mid = (lo + hi) / 2;
         if (h->ids[mid] < token)
@@ -246,7 +249,9 @@ bool draft_head_has(const struct draft_head *h, int32_t token) {
         else
             hi = mid;
     }
-    return lo < h->rows && h->ids[lo] == token;
+    if (lo == h->rows || h->ids[lo] != token)
+        return -1;
+    return h->row_of ? h->row_of[lo] : token;
 }
 
 void draft_head_topk(const struct draft_head *h, struct exec *x, struct topk_args *a) {

@@ -19,6 +19,7 @@ struct draft_head {
     int64_t rows;
     int32_t *ids;    // host [rows] tokens of the rows, ascending; NULL: of row i it is i
     int32_t *ids_of; // the same on the device
+    int32_t *row_of; // host [rows] which row of the tensor that is, where it had some tokens only
 };
 
 struct draft_head_source {
@@ -42,6 +43,8 @@ int draft_head_load(struct draft_head *h, struct load *l, const struct draft_hea
 void draft_head_fini(struct draft_head *h);
 
 bool draft_head_has(const struct draft_head *h, int32_t token); // whether it can be guessed
+// The row of the file's tensor that has that token's weights; of one that cannot be guessed -1.
+int64_t draft_head_row(const struct draft_head *h, int32_t token);
 
 // head_topk of a->n rows of logits [n][h->rows], with token ids and with the noise of these tokens.
 // The rest of *a is the caller's; vocab and ids_of are set.

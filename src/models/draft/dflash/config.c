@@ -18,16 +18,17 @@ static bool is_laguna(const struct json *c) {
 }
 
 static int refuse_variants(const struct json *c, struct err *e) {
-    static const char *const known[] = {"DFlashSpeculator",  "DFlashDraftModel",
-                                        "DFlash2DraftModel", "Qwen3DSparkModel",
-                                        "DSparkDraftModel",  "Qwen3DSparkForCausalLM"};
+    static const char *const known[] = {
+        "DFlashSpeculator", "DFlashDraftModel", "DFlash2DraftModel",     "Qwen3DSparkModel",
+        "DSparkSpeculator", "DSparkDraftModel", "Qwen3DSparkForCausalLM"};
     const struct json *value = dflash_config_find(c, "attention_value_scale");
     const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
     const char *kind = json_str(json_get(c, "speculators_model_type"), NULL);
     const char *act = json_str(dflash_config_find(c, "hidden_act"), NULL);
-    if (kind && strcmp(kind, "dflash") != 0)
+    if (kind && strcmp(kind, "dflash") != 0 && strcmp(kind, "dspark") != 0)
         return err_set(e, ERR_UNSUPPORTED,
-                       "config.json: speculators_model_type %.60s is not supported; dflash is",
+                       "config.json: speculators_model_type %.60s is not supported; dflash and "
+                       "dspark are",
                        kind);
     bool named = !arch || is_laguna(c);
     for (size_t i = 0; arch && i < sizeof known / sizeof *known; i++)

@@ -111,7 +111,8 @@ static int load_matrices(struct dflash *d, struct domino *m, struct err *e) {
         if (dflash_file_find(&d->file, biases[i].name))
             rc = load_floats(l, biases[i].name, biases[i].n, 1, biases[i].out, e);
     if (!rc)
-        rc = dflash_codebook_find(d, "head", "dflash.domino.head.w2", head, &m->up, e);
+        rc = dflash_codebook_find(d, "head", "dflash.domino.head.w2", head, d->target->params.vocab,
+                                  &m->up, e);
     if (!rc && dflash_file_find(&d->file, "dflash.domino.head.b2"))
         rc = load_host_floats(l, "dflash.domino.head.b2", d->target->params.vocab, &m->up_bias, e);
     if (!rc && dflash_file_find(&d->file, "dflash.domino.start"))

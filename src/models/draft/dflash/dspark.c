@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tells a DSpark draft (arXiv 2607.05147) from DFlash, and what of its file is not read. Its
-// folders have two spellings, settings at the top of config.json (DeepSpec) or within dflash_config
-// (SpecForge); in GGUF files the tensors tell. The Markov head itself is in selector.c. The
-// confidence head, which chooses how much of a chain is verified, is passed over: the tree and its
-// price do that (docs/drafts.md). So are copies of the target's embedding and head.
+// folders have three spellings, settings at the top of config.json (DeepSpec, and speculators,
+// which name their kind) or within dflash_config (SpecForge); in GGUF files the tensors tell. The
+// Markov head itself is in selector.c. The confidence head, which chooses how much of a chain is
+// verified, is passed over: the tree and its price do that (docs/drafts.md). So are copies of the
+// target's embedding and head, but for a head of some tokens only.
 #include <string.h>
 #include <strings.h>
 
@@ -73,20 +74,23 @@ int dflash_dspark_gguf(struct dflash_params *p, const struct draft_file *f, cons
 
 static bool is_dspark(const struct json *c, int64_t rank) {
     static const char *const names[] = {"Qwen3DSparkModel", "Qwen3DSparkForCausalLM",
-                                        "DSparkDraftModel"};
+                                        "DSparkDraftModel", "DSparkSpeculator"};
     const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
     const char *kind = json_str(dflash_config_find(c, "projector_type"), NULL);
-    bool named = rank > 0 || (kind && strcmp(kind, "dspark") == 0);
+    const char *of = json_str(json_get(c, "speculators_model_type"), NULL);
+    bool named =
+        rank > 0 || (kind && strcmp(kind, "dspark") == 0) || (of && strcmp(of, "dspark") == 0);
     for (size_t i = 0; arch && i < sizeof names / sizeof *names; i++)
         named |= strcmp(arch, names[i]) == 0;
     return named;
 }
 
-// Whether the anchor's row guesses: two keys say so, the one the contrary of the other; a DSpark
-// draft's does where neither is there.
+// Whether the anchor's row guesses: two keys say so, the one the contrary of the other. Where
+// neither is there a DSpark draft's does, but for those of speculators, which wrote the key only
+// since it can.
 static int config_anchor(struct dflash_params *p, const struct json *c, struct err *e) {
     static const char *const keys[] = {"sample_from_anchor", "dspark_bonus_anchor"};
-    p->from_anchor = p->dspark;
+    p->from_anchor = p->dspark && json_kind_of(json_get(c, "speculators_model_type")) == JSON_NULL;
     for (int i = 1; i >= 0; i--) { // the first decides
         const struct json *v = dflash_config_find(c, keys[i]);
         if (json_kind_of(v) == JSON_BOOL)
@@ -124,14 +128,15 @@ static int pass_copy(const struct dflash *d, const struct tensor *t, struct err 
         t->name, (long long)t->ne[0], (long long)t->ne[1], (long long)dim, (long long)vocab);
 }
 
-int dflash_dspark_pass_over(const struct dflash *d, struct err *e) {
+int dflash_dspark_pass_over(const struct dflash *d, bool *own, struct err *e) {
     static const char *const copies[] = {"token_embd.weight", "output.weight"};
     int rc = 0;
+    *own = !d->params.dspark || dflash_file_find(&d->file, "d2t");
     if (!d->params.dspark)
         return 0;
     (void)dflash_file_find(&d->file, "conf_proj.weight");
     (void)dflash_file_find(&d->file, "conf_proj.bias");
-    for (int i = 0; !rc && i < 2; i++)
+    for (int i = 0; !rc && !*own && i < 2; i++)
         rc = pass_copy(d, dflash_file_find(&d->file, copies[i]), e);
     return rc;
 }

@@ -31,11 +31,12 @@ int dflash_ends_load(struct dflash *d, struct err *e) {
     const struct model *t = d->target;
     const struct tensor *list = dflash_file_find(&d->file, "d2t");
     const int64_t dim = d->params.dim, vocab = t->params.vocab;
-    int rc = 0;
+    bool own;
     d->embed = t->embed;
     d->head = (struct draft_head){.w = t->head, .rows = vocab};
-    if (d->params.dspark && !list)
-        return dflash_dspark_pass_over(d, e);
+    int rc = dflash_dspark_pass_over(d, &own, e);
+    if (rc || !own)
+        return rc;
     if (dflash_file_find(&d->file, "token_embd.weight"))
         rc = load_weight(&d->load, "token_embd.weight", dim, vocab, &d->embed, e);
     if (!rc && (list || d->params.head_rows || dflash_file_find(&d->file, "output.weight")))

@@ -124,11 +124,12 @@ void dflash_conv_before(struct dflash *d, const struct dflash_conv *c, const flo
                         int block);
 // h += what the sublayer has left in `apart`, convolved.
 void dflash_conv_after(struct dflash *d, const struct dflash_conv *c, int64_t n, int block);
-// Codebooks (selector.c): matrices with a row for each token, of which the host reads some in the
-// file. `what` the draft has with them, and the number of a row's values, go into errors.
+// Codebooks (selector.c): matrices with a row for each of `rows` tokens, of which the host reads
+// some in the file. `what` the draft has with them, and the number of a row's values, go into
+// errors.
 int dflash_codebook_find(const struct dflash *d, const char *what, const char *name, int64_t rank,
-                         const struct tensor **out, struct err *e);
-void dflash_codebook_row(const struct tensor *t, int32_t id, float *out);
+                         int64_t rows, const struct tensor **out, struct err *e);
+void dflash_codebook_row(const struct tensor *t, int64_t row, float *out);
 float dflash_dot(const float *a, const float *b, int64_t n); // always the same bits
 // log of the sum of e^x over n values; those that are -INFINITY do not count.
 double dflash_log_sum(const float *x, int n);
@@ -174,11 +175,12 @@ int dflash_domino_begin(void *self, const struct draft_level *l, int n, struct e
 int dflash_domino_level(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
                         struct err *e);
 // What of DSpark the metadata tells (dspark.c), in both kinds; after what tells DFlash2. Then
-// tensors that need not be read: they count as requested. ERR_MISMATCH: they are not the target's.
+// tensors that need not be read: they count as requested. *own: embedding and head of the file are
+// none of them. ERR_MISMATCH: they are not the target's.
 int dflash_dspark_gguf(struct dflash_params *p, const struct draft_file *f, const char *arch,
                        struct err *e);
 int dflash_dspark_config(struct dflash_params *p, const struct json *c, struct err *e);
-int dflash_dspark_pass_over(const struct dflash *d, struct err *e);
+int dflash_dspark_pass_over(const struct dflash *d, bool *own, struct err *e);
 // The keys that tell DFlash2 from DFlash, in both kinds of metadata; and their values, 0 where they
 // are absent, into p. ERR_FORMAT where some stand without the others.
 struct dflash_part {

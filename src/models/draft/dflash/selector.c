@@ -14,20 +14,19 @@
 #include "models/draft/dflash/impl.h"
 
 int dflash_codebook_find(const struct dflash *d, const char *what, const char *name, int64_t rank,
-                         const struct tensor **out, struct err *e) {
+                         int64_t rows, const struct tensor **out, struct err *e) {
     const struct tensor *t = dflash_file_find(&d->file, name);
-    const int64_t vocab = d->target->params.vocab;
     if (!t)
         return err_set(e, ERR_MISMATCH,
                        "the draft has a %s of rank %lld but no tensor %s; it is damaged, get it "
                        "again",
                        what, (long long)rank, name);
-    if (t->ne[0] != rank || t->ne[1] != vocab || t->ne[2] != 1)
+    if (t->ne[0] != rank || t->ne[1] != rows || t->ne[2] != 1)
         return err_set(e, ERR_MISMATCH,
                        "the draft's tensor %s is [%lld, %lld] but [%lld, %lld] is expected; it is "
                        "of another target or damaged",
                        name, (long long)t->ne[0], (long long)t->ne[1], (long long)rank,
-                       (long long)vocab);
+                       (long long)rows);
     if (!quant_format(t->type) || !quant_format(t->type)->dequantize)
         return err_set(e, ERR_UNSUPPORTED,
                        "the draft's tensor %s has a type that cannot be computed with; use a file "
@@ -63,11 +62,11 @@ int dflash_selector_load(struct dflash *d, int64_t rows, struct err *e) {
     if (!rc)
         rc = dflash_codebook_find(d, what,
                                   selector ? "selector_predecessor.weight" : "markov_w1.weight",
-                                  rank, &d->selector.predecessor, e);
-    if (!rc)
-        rc = dflash_codebook_find(d, what,
-                                  selector ? "selector_successor.weight" : "markov_w2.weight", rank,
-                                  &d->selector.successor, e);
+                                  rank, d->target->params.vocab, &d->selector.predecessor, e);
+    if (!rc) // a Markov head's is of the tokens that the draft's head scores
+        rc = dflash_codebook_find(
+            d, what, selector ? "selector_successor.weight" : "markov_w2.weight", rank,
+            selector ? d->target->params.vocab : d->head.rows, &d->selector.successor, e);
     if (!rc && pairs == DFLASH_PAIRS_GATED)
         rc = load_gates(d, rows, e);
     if (!rc && pairs != DFLASH_PAIRS_MARKOV)
@@ -120,10 +119,10 @@ static int bring_gates(struct dflash *d, struct err *e) {
     return rc;
 }
 
-void dflash_codebook_row(const struct tensor *t, int32_t id, float *out) {
+void dflash_codebook_row(const struct tensor *t, int64_t row, float *out) {
     const struct quant_format *f = quant_format(t->type);
     const char *data = t->data;
-    f->dequantize(data + id * quant_row_bytes(f, t->ne[0]), out, t->ne[0]);
+    f->dequantize(data + row * quant_row_bytes(f, t->ne[0]), out, t->ne[0]);
 }
 
 // In eight sums, so that compilers can vectorise it; always the same bits.
@@ -195,6 +194,7 @@ static void score_row(struct dflash *d, const struct dflash_selection *s, int i)
     const int k = s->k;
     const int32_t *ids = s->ids + i * k;
     float *pred = d->selector.rows, *scratch = pred + rank, *succ = scratch + rank;
+    const bool by_head = d->params.pairs != DFLASH_PAIRS_SELECTOR;
     const float temperature = s->noise ? s->noise[i].temperature : 0;
     const struct row_scores row = {.logp = s->logp + i * k,
                                    .gate = d->selector.gates + (s->first + i) * rank,
@@ -205,7 +205,9 @@ static void score_row(struct dflash *d, const struct dflash_selection *s, int i)
                                    .scratch = scratch};
     for (int c = 0; c < k; c++)
         if (ids[c] >= 0)
-            dflash_codebook_row(d->selector.successor, ids[c], succ + c * rank);
+            dflash_codebook_row(d->selector.successor,
+                                by_head ? draft_head_row(&d->head, ids[c]) : ids[c],
+                                succ + c * rank);
     if (i == 0)
         score_line(d, &row, s->anchor, s->logp);
     for (int q = 0; i && q < k; q++) {
