@@ -224,6 +224,8 @@ def drafts():
     seen = pull(where, "acme/Half-GGUF")
     check("a block that cannot be used is said, and a draft found", "enorm" in seen.stderr and
           "the draft mtp-Half.gguf of acme/Half-GGUF fits" in seen.stderr and len(blobs(where, "acme/Half-GGUF")) == 2, seen.stderr)
+    check("nor does list say that it predicts", re.search(r"^acme/Half-GGUF:Q4_K +\S+ MB +its prediction block cannot be used$",
+                                                          run(where, "list").stdout, re.M), run(where, "list").stdout)
     words = ["generate", "-m", "acme/Half-GGUF:Q4_K", "--ids", "1,2,3,1,2,3", "-n", "16"]
     seen = run(where, *words, "-d", "auto")
     check("which then guesses", seen.returncode == 0 and "guessing with the draft" in seen.stderr, seen.stderr)

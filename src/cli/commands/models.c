@@ -7,6 +7,7 @@
 #include "cli/hub/cache.h"
 #include "cli/hub/progress.h"
 #include "cli/hub/pull.h"
+#include "engine/session/near_draft.h"
 #include "formats/gguf/gguf.h"
 #include "models/draft/mtp/mtp.h"
 
@@ -64,12 +65,19 @@ static void put_want(const struct hub_files *f, int64_t i, struct str *out) {
     str_puts(out, by_label ? label : f->at[i].name);
 }
 
-static bool has_block(const char *path) {
+// What a model's file has to guess with.
+static const char *block_state(const char *path) {
+    struct session_options o = session_options_default();
+    struct near_drafts d = {.o = &o};
     struct gguf *g = NULL;
     struct err ignored;
-    bool yes = !gguf_open(&g, path, &ignored) && mtp_in_file(g, NULL);
+    bool there = !gguf_open(&g, path, &ignored) && mtp_in_file(g, NULL);
     gguf_close(g);
-    return yes;
+    o.model = path;
+    o.device = "cpu";
+    if (!there || near_draft_in_target(&d, &ignored))
+        return "";
+    return d.of_target ? "predicts further tokens" : "its prediction block cannot be used";
 }
 
 static int list_model(struct listing *l, const struct hub_files *f, int64_t i, struct err *e) {
@@ -94,8 +102,7 @@ static int list_model(struct listing *l, const struct hub_files *f, int64_t i, s
         put_row(l, want.data, whole ? size : f->at[i].size,
                 !whole                        ? "parts are missing"
                 : hub_is_draft(f->at[i].name) ? "draft"
-                : has_block(path.data)        ? "predicts further tokens"
-                                              : "",
+                                              : block_state(path.data),
                 path.data);
     str_fini(&want);
     str_fini(&path);
