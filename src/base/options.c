@@ -414,6 +414,8 @@ enum { LEFT = 28, RIGHT = 80 };
 // The sentence with its range and default.
 static void put_sentence(struct str *out, const struct option *opt) {
     str_puts(out, opt->help);
+    for (int i = 0; opt->name_at && opt->name_at(i); i++)
+        str_printf(out, "%s%s", i ? ", " : ": ", opt->name_at(i));
     bool numeric = opt->kind == OPTION_INT || opt->kind == OPTION_FLOAT || opt->kind == OPTION_SIZE;
     if (numeric && opt->hi < 1e9)
         str_printf(out, "; %.15g to %.15g", opt->lo, opt->hi);

@@ -30,12 +30,13 @@ struct option {
     const char *name; // without the dashes; NULL: no such row
     char letter;      // short spelling, 0 when there is none
     enum option_kind kind;
-    const char *metavar;   // how help calls the value; NULL for flags
-    const char *otherwise; // default, as it would be typed; NULL: none (0, NULL, empty)
-    double lo, hi;         // range of the numeric kinds
-    const char *choices;   // words separated by '|', for OPTION_CHOICE
-    uint64_t groups;       // bit set of the subcommands that take it
-    const char *help;      // one sentence without a full stop
+    const char *metavar;           // how help calls the value; NULL for flags
+    const char *otherwise;         // default, as it would be typed; NULL: none (0, NULL, empty)
+    double lo, hi;                 // range of the numeric kinds
+    const char *choices;           // words separated by '|', for OPTION_CHOICE
+    uint64_t groups;               // bit set of the subcommands that take it
+    const char *help;              // one sentence without a full stop
+    const char *(*name_at)(int i); // NULL, or values that it can be, which help lists: until NULL
 };
 
 // A spelling that other programs use for the same thing, or for what does not exist here. Not part

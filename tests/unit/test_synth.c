@@ -96,7 +96,10 @@ static void test_published_sizes(void **state) {
     // Published: 81 tensors, 1.93 billion values, 3.85 GB as BF16.
     assert_in_range(count("dflash2-27b", "Q8_0", &n, &bytes), 1915000000, 1935000000);
     assert_int_equal(n, 81);
-    count("dflash-27b", "Q8_0", &n, &bytes);
+    // A Markov head: two matrices with the vocabulary's rows.
+    all = count("dspark-27b", "Q8_0", &n, &bytes);
+    assert_int_equal(n, 60);
+    assert_int_equal(all - count("dflash-27b", "Q8_0", &n, &bytes), 2 * 256 * 248320);
     assert_int_equal(n, 58);
     assert_in_range(bytes, 1750000000, 1850000000);
     assert_int_equal(count("qwen3-0.6b", "BF16", &n, &bytes), 596049920);
@@ -251,7 +254,11 @@ static void test_pair_decodes(void **state) {
     struct reply y = {0};
     struct err e = {0};
     write_model(target, *state, "Q4_K_M", 1, 2);
-    write_model(draft, strstr(*state, "-mtp") ? "dflash2-tiny" : "dflash-tiny", "Q8_0", 2, 2);
+    write_model(draft,
+                strstr(*state, "-mtp")       ? "dflash2-tiny"
+                : strstr(*state, "moe-tiny") ? "dspark-tiny"
+                                             : "dflash-tiny",
+                "Q8_0", 2, 2);
     o.model = target;
     o.draft = draft;
     o.threads = 1;

@@ -22,8 +22,8 @@ static void put_types(struct str *out) {
 }
 
 static void put_shapes(struct str *out) {
-    for (int i = 0; synth_shape_at(i); i++)
-        str_printf(out, "%s%s", i ? " " : "", synth_shape_at(i)->name);
+    for (int i = 0; synth_shape_name(i); i++)
+        str_printf(out, "%s%s", i ? " " : "", synth_shape_name(i));
 }
 
 static void put_commands(struct str *out) {

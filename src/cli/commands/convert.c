@@ -15,10 +15,6 @@ static const char *recipe_name(int i) {
     return convert_recipe_at(i) ? convert_recipe_at(i)->name : NULL;
 }
 
-static const char *shape_name(int i) {
-    return synth_shape_at(i) ? synth_shape_at(i)->name : NULL;
-}
-
 // ERR_USAGE with a list of all names that there are.
 static int refuse_name(const char *name, const char *what, const char *(*name_at)(int),
                        struct err *e) {
@@ -244,7 +240,7 @@ int cmd_imatrix(const struct cli_args *a, struct err *e) {
 
 static int find_shape(const char *name, const struct synth_shape **out, struct err *e) {
     *out = synth_shape(name);
-    return *out ? 0 : refuse_name(name, "shape that is known", shape_name, e);
+    return *out ? 0 : refuse_name(name, "shape that is known", synth_shape_name, e);
 }
 
 int cmd_synth(const struct cli_args *a, struct err *e) {

@@ -4,6 +4,7 @@
 // that has no meaning here is passed over with a sentence, so that a command line that people have
 // does something sensible.
 #include "cli/cli.h"
+#include "convert/synth/tensors.h"
 #include "ops/args/args.h"
 #include "ops/args/mlp.h"
 #include "ops/kv/codec.h"
@@ -397,19 +398,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     [OPT_SHAPE] =
         {"shape", 0, OPTION_STRING, "SHAPE", .groups = SYNTH,
-         .help =
-             "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
-             "-35b-a3b, -122b-a10b, qwen3-0.6b, -8b, -30b-a3b, qwen2-7b, llama-1b, "
-             "-8b, gemma3-270m, -1b, -4b, -12b, -27b, glm-4.5-air, deepseek-v2-lite, -v3, kimi-k2, "
-             "gpt-oss-20b, -120b, dflash-4b, "
-             "-27b, -35b-a3b, dflash2-27b, or with their prediction blocks qwen35-27b-mtp, "
-             "qwen35-35b-a3b-mtp "
-             "and "
-             "glm-4.5-air-mtp, or for "
-             "tests qwen35-tiny, qwen35moe-tiny, qwen3-tiny, qwen3moe-tiny, glm4moe-tiny, "
-             "deepseek2-tiny, gpt-oss-tiny, qwen2-tiny, llama-tiny, gemma3-tiny, dflash-tiny, "
-             "dflash2-tiny, "
-             "qwen35-tiny-mtp, qwen35moe-tiny-mtp, glm4moe-tiny-mtp and deepseek2-tiny-mtp"},
+         .help = "whose shape the file gets: of a published model, with -mtp with its prediction "
+                 "block, or, -tiny, for tests",
+         .name_at = synth_shape_name},
     [OPT_LAYERS] = {"layers", 0, OPTION_INT, "N", "0", 0, 1024, .groups = SYNTH,
                     .help = "only the first N layers of the shape; 0 for all of them"},
     [OPT_QUANT] = {"quant", 0, OPTION_STRING, "TYPE", "Q4_K_M", .groups = SYNTH,

@@ -180,6 +180,8 @@ static const struct synth_shape shapes[] = {
     {"dflash2-27b", .draft = true, .layers = 5, .dim = 5120, .ffn = 17408, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 8, .window = 2048, .mask = 248070, .n_taps = 5,
      .taps = {5, 19, 33, 47, 61}, .conv = 2, .group = 16, .rank = 256, .candidates = 16},
+    {"dspark-27b", DRAFT, .layers = 5, .dim = 5120, .ffn = 17408, .vocab = 248320, .heads = 32,
+     .block = 7, .mask = 248070, .n_taps = 5, .taps = {5, 19, 33, 47, 61}, .yarn = 32, .rank = 256},
     {"dflash-qwen3-8b", DRAFT, .layers = 5, .dim = 4096, .ffn = 12288, .vocab = 151936, .heads = 32,
      .block = 16, .mask = 151669, .n_taps = 5, .taps = {1, 9, 17, 25, 33}, .base = 1e6f},
     {"dflash-qwen3-30b-a3b", .draft = true, .layers = 8, .dim = 2048, .ffn = 6144, .vocab = 151936,
@@ -208,12 +210,18 @@ static const struct synth_shape shapes[] = {
     {"dflash2-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
      .kv = 2, .head_dim = 64, .block = 8, .window = 64, .mask = 511, .n_taps = 2, .taps = {1, 2},
      .conv = 2, .group = 16, .rank = 32, .candidates = 8},
+    {"dspark-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
+     .kv = 2, .head_dim = 64, .block = 7, .mask = 511, .n_taps = 2, .taps = {1, 2}, .rank = 32},
     {"dflash-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
      .kv = 2, .head_dim = 64, .block = 16, .window = 64, .mask = 511, .n_taps = 2, .taps = {1, 2}},
 };
 
 const struct synth_shape *synth_shape_at(int i) {
     return i >= 0 && i < (int)(sizeof shapes / sizeof *shapes) ? &shapes[i] : NULL;
+}
+
+const char *synth_shape_name(int i) {
+    return synth_shape_at(i) ? shapes[i].name : NULL;
 }
 
 const struct synth_shape *synth_shape(const char *name) {
@@ -549,6 +557,11 @@ static void add_convolutions(struct synth_builder *b, const struct synth_shape *
 
 static void add_selector(struct synth_builder *b, const struct synth_shape *s) {
     const double size = pow((double)s->rank, 0.25);
+    if (!s->conv) {
+        add_matrix(b, -1, "markov_w1.weight", s->rank, s->vocab, size);
+        add_matrix(b, -1, "markov_w2.weight", s->rank, s->vocab, size);
+        return;
+    }
     add_matrix(b, -1, "selector_hidden.weight", s->dim, s->rank, 1);
     add_matrix(b, -1, "selector_predecessor.weight", s->rank, s->vocab, size);
     add_matrix(b, -1, "selector_successor.weight", s->rank, s->vocab, size);
@@ -747,6 +760,8 @@ static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
         put_key(w, s, "selector_top_k", s->candidates);
         gguf_put_bool(w, "dflash.attention.causal", false);
     }
+    if (s->rank && !s->conv)
+        gguf_put_bool(w, "dflash.sample_from_anchor", true);
     if (s->gated)
         gguf_put_str(w, "dflash.decoder_arch", "laguna", 6);
     gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, s->mask);

@@ -49,13 +49,14 @@ struct synth_shape {
     float base, yarn, cap;
     bool gated, biased;
     // DFlash2: taps of convolutions (0: none), channels of a group; rank and candidates of the
-    // selector.
+    // selector. A rank without convolutions is that of DSpark's Markov head.
     int conv, group, rank, candidates;
 };
 
 // The shape of that name, or NULL. synth_shape_at(0), (1), ... until NULL lists them all.
 const struct synth_shape *synth_shape(const char *name);
 const struct synth_shape *synth_shape_at(int i);
+const char *synth_shape_name(int i); // of synth_shape_at(i), or NULL
 
 struct synth_tensor {
     char name[64];
