@@ -295,6 +295,11 @@ if [ -n "$target" ] && has generate; then
     refuse 2 "'--max-ctx' takes auto or an integer from 0" generate -m "$target" -p x --max-ctx -1
     refuse 2 "'--max-ctx' takes auto or an integer from 0" logits -m "$target" -p x --max-ctx 12k
     refuse 2 "'--cuda-path' takes one of" generate -m "$target" -p x --cuda-path fast
+    refuse 2 "from 0 to 1048576" generate -m "$target" -p x --max-ctx 1048577
+    refuse 2 "'--rope-scaling' takes one of" generate -m "$target" -p x --rope-scaling ntk
+    refuse 2 "--rope-freq-scale is one over" generate -m "$target" -p x --rope-scale 2 --rope-freq-scale 0.5
+    refuse 1 "give one with --rope-scale" generate -m "$target" -p x --rope-scaling yarn
+    refuse 1 "add --rope-scaling yarn" logits -m "$target" -p x --yarn-orig-ctx 4096
     refuse 2 "'--kv-type-k' takes one of" generate -m "$target" -p x --kv-type-k q3
     refuse 1 "for models of experts on a GPU" generate -m "$target" -p x --device cpu --spark-slots 4
     refuse 1 "and the CPU is used" generate -m "$target" -p x --device cpu --spark-vram 12G
@@ -387,6 +392,8 @@ beside() {
 if [ -n "$target" ] && has chat; then
     check "a bundled pair" beside "models/coppice-tiny-dflash-q8_0.gguf, which lies next to" ""
     check "no draft" beside "this is the bundled one" "lies next to" -d none
+    check "a context beyond training" beside "--rope-scaling yarn --rope-scale 1.53 slows" "" -d none -c 100000
+    check "one that was made longer" beside "" "longer than" -d none -c 100000 --rope-scaling yarn --rope-scale 2
     mkdir one two wrong
     ln -s "$target" one/t.gguf
     check "a target alone" beside "" "draft" -m one/t.gguf

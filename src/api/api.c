@@ -109,7 +109,7 @@ static int check_load_options(const struct coppice_load_options *o, struct err *
                        TREE_MAX_BUDGET);
     if (!(o->sparse_prefill >= 0 && o->sparse_prefill <= 1))
         return err_set(e, ERR_USAGE, "sparse_prefill is %g, not within 0 to 1", o->sparse_prefill);
-    if (o->max_ctx < 0 || o->max_ctx > INT64_C(1) << 24 || o->memory_limit < 0 || o->threads < 0)
+    if (o->max_ctx < 0 || o->max_ctx > MODEL_MAX_CTX || o->memory_limit < 0 || o->threads < 0)
         return err_set(e, ERR_USAGE,
                        "max_ctx, memory_limit or threads is negative or too large; "
                        "0 means the default");

@@ -53,8 +53,12 @@ static int fill_options(struct model *m, const struct model_options *o, struct e
     int rc = o->sparse.on ? sparse_options_check(&rule, e) : 0;
     if (rc)
         return rc;
+    if (o->max_ctx > MODEL_MAX_CTX)
+        return err_set(e, ERR_USAGE,
+                       "a context of %lld tokens is not possible; at most %d are, --max-ctx",
+                       (long long)o->max_ctx, MODEL_MAX_CTX);
     if (!o->max_ctx)
-        m->options.max_ctx = m->params.context;
+        m->options.max_ctx = min_i64(m->params.context, MODEL_MAX_CTX);
     if (!o->max_verify)
         m->options.max_verify = 128;
     if (!o->max_rows)
@@ -177,6 +181,7 @@ static int build_model(struct model *m, struct exec *x, const struct gguf *g,
                             .host_layers = o->cpu_experts};
     if (!dry && exec_is_device(x))
         gguf_stream(g);
+    m->params.rope_options = o->rope;
     int rc = find_arch(g, &m->desc, e);
     if (!rc)
         rc = params_refuse_sidecar(g, e);

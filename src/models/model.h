@@ -18,6 +18,8 @@
 
 struct model;
 
+enum { MODEL_MAX_CTX = 1 << 20 }; // tokens of a sequence
+
 enum { MODEL_WORKSPACES = 6 }; // workspaces for passes of different numbers of rows
 
 // Which slots of experts a model lends, and for what (ops/experts/pool.h).
@@ -42,6 +44,7 @@ struct model_options {
     int max_logits;                    // rows of logits held at once; 0: max_verify, at most 128
     struct sparse_rule sparse;         // of rows that read prompts (ops/attention.h)
     struct kv_budget *pages;           // of this model and its draft together; NULL: no limit
+    struct rope_options rope;          // in place of what the file says of positions
     int ranks;                         // devices that share the model; 0: 1, as yet the only number
     // Slots of experts on a device that cannot hold all (ops/experts/pool.h); zeroed: it holds
     // them.

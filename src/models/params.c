@@ -3,7 +3,6 @@
 // give them; what no layer here computes is refused.
 #include "models/params.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,106 +77,6 @@ int params_read_attention(struct model_params *p, const struct gguf *g, int64_t 
     p->rope = (struct rope){.dims = (int)rope};
     p->attn_scale = scale > 0 ? (float)scale : (float)(1.0 / sqrt((double)hd));
     return meta_positive(g, params_key(key, arch, "rope.freq_base"), base, &p->rope.base, e);
-}
-
-static bool is_text(const char *s, size_t n, const char *text) {
-    return strlen(text) == n && memcmp(s, text, n) == 0;
-}
-
-static int refuse_kind(const char *type, size_t len, struct err *e) {
-    return err_set(e, ERR_UNSUPPORTED,
-                   "rotary scaling of type %.*s is not supported; use a file without it",
-                   (int)(len < 32 ? len : 32), type);
-}
-
-// The factor, by the older key too; 1 where a file has neither, and 0 stands for 1. key: the one
-// that was read.
-static int read_factor(const struct gguf *g, const char *arch, double *factor, char *key,
-                       struct err *e) {
-    *factor = 1;
-    if (!gguf_find(g, params_key(key, arch, "rope.scaling.factor")) &&
-        !gguf_find(g, params_key(key, arch, "rope.scale_linear")))
-        return 0;
-    int rc = gguf_get_float(g, key, 1, factor, e);
-    *factor = *factor == 0 ? 1 : *factor;
-    if (!rc && !(*factor > 0 && *factor <= FLT_MAX))
-        rc = err_set(e, ERR_FORMAT, "metadata key %s is %g; a positive number is needed", key,
-                     *factor);
-    return rc;
-}
-
-int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e) {
-    char key[PARAMS_KEY];
-    const char *type;
-    size_t len;
-    double factor;
-    int rc = gguf_get_str(g, params_key(key, arch, "rope.scaling.type"), &type, &len, e);
-    if (rc || (type && is_text(type, len, "none")))
-        return rc;
-    if (type)
-        return refuse_kind(type, len, e);
-    rc = read_factor(g, arch, &factor, key, e);
-    if (!rc && factor != 1)
-        rc = err_set(e, ERR_UNSUPPORTED,
-                     "metadata key %s is %g: rotary scaling is not supported for a %s model; use a "
-                     "file without it",
-                     key, factor, arch);
-    return rc;
-}
-
-// The magnitude is the authors' 1 + 0.1 ln(factor) unless the file has its own.
-static int read_yarn(struct rope *r, struct model_params *p, const struct gguf *g, struct err *e) {
-    char key[PARAMS_KEY];
-    float own = (float)(1 + 0.1 * log((double)r->factor)), more = 1;
-    double ramp;
-    int rc = meta_int(g, params_key(key, p->arch, "rope.scaling.original_context_length"), 1,
-                      (int64_t)1 << 31, p->context, &r->trained, e);
-    if (!rc)
-        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.yarn_beta_fast"), 32,
-                           &r->beta_fast, e);
-    if (!rc)
-        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.yarn_beta_slow"), 1,
-                           &r->beta_slow, e);
-    if (!rc)
-        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.yarn_attn_factor"),
-                           (double)own, &own, e);
-    if (!rc)
-        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.attn_factor"), 1, &more, e);
-    if (!rc)
-        rc = gguf_get_float(g, params_key(key, p->arch, "rope.scaling.yarn_ext_factor"), 1, &ramp,
-                            e);
-    if (!rc && !(ramp <= 1))
-        rc =
-            err_set(e, ERR_UNSUPPORTED, "metadata key %s is %g; at most 1 is supported", key, ramp);
-    if (rc)
-        return rc;
-    r->ramp = ramp < 0 ? 1 : (float)ramp; // below 0: not set
-    r->magnitude = own * more;
-    double reach = (double)r->factor * (double)r->trained;
-    if (reach > (double)p->context && reach <= (double)((int64_t)1 << 31))
-        p->context = (int64_t)reach;
-    return 0;
-}
-
-int params_read_scaling(struct model_params *p, const struct gguf *g, struct err *e) {
-    char key[PARAMS_KEY];
-    const char *type;
-    size_t len;
-    struct rope *r = &p->rope;
-    int rc = gguf_get_str(g, params_key(key, p->arch, "rope.scaling.type"), &type, &len, e);
-    if (rc || (type && is_text(type, len, "none")))
-        return rc;
-    bool yarn = type && is_text(type, len, "yarn");
-    if (type && !yarn && !is_text(type, len, "linear"))
-        return refuse_kind(type, len, e);
-    double factor;
-    rc = read_factor(g, p->arch, &factor, key, e);
-    if (!rc && type && !gguf_find(g, key))
-        rc = err_set(e, ERR_FORMAT, "metadata key %s is missing; the file is incomplete",
-                     params_key(key, p->arch, "rope.scaling.factor"));
-    if (!rc && (type || factor != 1)) // without a type it is linear
-        r->factor = (float)factor;
-    return rc || !yarn ? rc : read_yarn(r, p, g, e);
 }
 
 int params_is_windowed(const struct model_params *p, const struct gguf *g, int period,

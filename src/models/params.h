@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "formats/gguf/gguf.h"
+#include "models/rope_scaling.h"
 #include "ops/ops.h"
 
 // A mixture of experts.
@@ -50,6 +51,7 @@ struct model_params {
     int64_t dim, ffn, vocab; // D, F (widest plain layer; 0: there is none), rows of the head
     int n_heads, n_kv, head_dim;
     struct rope rope;
+    struct rope_options rope_options; // set before the file is read
     float eps, attn_scale;
     struct gdn_shape gdn;
     struct moe_shape moe;
@@ -87,12 +89,6 @@ int params_read_sizes(struct model_params *p, const struct gguf *g, const char *
 // one), scale.
 int params_read_attention(struct model_params *p, const struct gguf *g, int64_t blocks, double base,
                           struct err *e);
-
-// Slower positions for contexts longer than the trained one, into p->rope (set before): linear, or
-// YaRN (arXiv 2309.00071), with which p->context grows to what the factor is for. ERR_UNSUPPORTED
-// for other kinds; params_refuse_scaling for any.
-int params_read_scaling(struct model_params *p, const struct gguf *g, struct err *e);
-int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e);
 
 // Whether layer i has a window: attention.sliding_window_pattern says so for each layer, or counts
 // (otherwise: `period`) to the full one, which is the first or the last of that many.

@@ -67,6 +67,8 @@ static struct tiny_target read_target(const struct json *o) {
         .rope = get_rope(o),
         .yarn = get_int(o, "yarn"),
         .bands = get_int(o, "bands"),
+        .linear = get_int(o, "linear"),
+        .slopes = json_bool(json_get(o, "slopes"), false),
         .trained = get_int(o, "trained"),
         .gemma = {.period = get_int(o, "period"),
                   .window = get_int(o, "window"),

@@ -203,7 +203,11 @@ static void put_architecture(struct json_writer *w, const char *name) {
 static void put_rope(struct json_writer *w, const struct tiny_target *t) {
     jw_key(w, "rope_parameters");
     jw_begin(w, '{');
-    jw_key_str(w, "rope_type", "default");
+    jw_key_str(w, "rope_type", t->yarn ? "yarn" : "default");
+    if (t->yarn) {
+        jw_key_num(w, "factor", t->yarn);
+        jw_key_int(w, "original_max_position_embeddings", t->trained);
+    }
     jw_key_num(w, "rope_theta", t->rope);
     jw_key_num(w, "partial_rotary_factor", 64.0 / t->head_dim);
     jw_key(w, "mrope_section");
@@ -270,12 +274,22 @@ static void put_text_config(struct json_writer *w, const struct tiny_target *t) 
     put_rope(w, t);
 }
 
+// The key of the type as newer and as older folders have it.
 static void put_scaling(struct json_writer *w, const struct tiny_target *t) {
     jw_key(w, "rope_scaling");
     jw_begin(w, '{');
-    jw_key_str(w, "rope_type", t->yarn ? "yarn" : "llama3");
-    jw_key_num(w, "factor", t->yarn ? t->yarn : t->bands);
-    jw_key_int(w, "original_max_position_embeddings", t->trained);
+    jw_key_str(w, t->linear ? "type" : "rope_type",
+               t->linear ? "linear"
+               : t->yarn ? "yarn"
+                         : "llama3");
+    jw_key_num(w, "factor", t->linear ? t->linear : t->yarn ? t->yarn : t->bands);
+    if (!t->linear)
+        jw_key_int(w, "original_max_position_embeddings", t->trained);
+    if (t->slopes) {
+        jw_key_num(w, "mscale", 1);
+        jw_key_num(w, "mscale_all_dim", 0.5);
+        jw_key_bool(w, "truncate", false);
+    }
     if (t->bands) {
         jw_key_num(w, "low_freq_factor", 1);
         jw_key_num(w, "high_freq_factor", 4);
@@ -361,7 +375,7 @@ static void put_plain_config(struct json_writer *w, const struct tiny_target *t)
     jw_key_bool(w, "tie_word_embeddings", t->tied);
     jw_key_bool(w, "use_sliding_window", false);
     jw_key_num(w, "rope_theta", t->rope);
-    if (t->yarn || t->bands)
+    if (t->yarn || t->bands || t->linear)
         put_scaling(w, t);
 }
 

@@ -34,7 +34,9 @@ struct tiny_target {
     bool full;   // as multimodal folders are: nested config, longer prefix, parts to be dropped
     int dt_mean; // mean of dt_bias; -5 gives slow decays
     int rope;    // rotary base
-    int yarn, bands, trained; // factors of YaRN and of llama3, 0: none; positions of the training
+    int yarn, bands, linear; // factors of YaRN, llama3 and linear scaling, 0: none
+    int trained;             // positions of the training
+    bool slopes;             // YaRN with mscale, mscale_all_dim and truncate
     // Gemma 4: each period-th layer is full, the others have the window; the last `borrowing` ones
     // are twice as wide and have no keys; values of full layers are the keys; cap of logits.
     struct {

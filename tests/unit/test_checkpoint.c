@@ -197,6 +197,32 @@ static void rehash(struct bytes *b, size_t at) {
         b->data[at + 12 + n + (size_t)i] = (unsigned char)(h >> (8 * i));
 }
 
+// The same file with other angles has other keys.
+static void refuses_positions(void **state) {
+    (void)state;
+    const struct scene scene = {"f16", "f16", 1, 3, 20, false};
+    struct model_options o = model_options_default();
+    struct checkpoint *c;
+    struct tiny_rig r;
+    struct bytes b = bytes_of(&r, &scene, 100);
+    struct model *own = r.m;
+    o.max_ctx = model_max_ctx(own);
+    for (int i = 0; i < 3; i++) {
+        o.rope = (struct rope_options){.factor = i == 1 ? 2 : 0, .base = i == 2 ? 500 : 0};
+        assert_int_equal(model_load(&r.m, r.x, r.g, &o, &r.e), 0);
+        if (i == 0) {
+            assert_int_equal(read_point(&r, &b, &c), 0);
+            checkpoint_destroy(c);
+        } else {
+            refuses(&r, &b, ERR_MISMATCH, "positions turn by another rule");
+        }
+        model_destroy(r.m);
+    }
+    r.m = own;
+    free(b.data);
+    tiny_rig_close(&r);
+}
+
 static void refuses_others(void **state) {
     (void)state;
     const struct scene own = {"q8_0", "f16", 2, 3, 20, true};
@@ -452,13 +478,10 @@ static void a_file_is_whole_or_old(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goes_on_to_the_bit),
-        cmocka_unit_test(refuses_damage),
-        cmocka_unit_test(refuses_others),
-        cmocka_unit_test(refuses_nonsense),
-        cmocka_unit_test(failures_leave_nothing),
-        cmocka_unit_test(a_file_is_whole_or_old),
-        cmocka_unit_test(failed_copies_are_reported),
+        cmocka_unit_test(goes_on_to_the_bit),     cmocka_unit_test(refuses_damage),
+        cmocka_unit_test(refuses_positions),      cmocka_unit_test(refuses_others),
+        cmocka_unit_test(refuses_nonsense),       cmocka_unit_test(failures_leave_nothing),
+        cmocka_unit_test(a_file_is_whole_or_old), cmocka_unit_test(failed_copies_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static const struct bad_config bad_targets[] = {
     {"\"linear_num_value_heads\":6", "\"linear_num_value_heads\":5", "must be a multiple"},
     {"\"linear_key_head_dim\":4", "\"linear_key_head_dim\":8", "sizes equal"},
     {"\"mrope_section\":[1,1,0]", "\"mrope_section\":[1,1,1]", "do not fit together"},
-    {"\"rope_type\":\"default\"", "\"rope_type\":\"yarn\"", "rope_type"},
+    {"\"rope_type\":\"default\"", "\"rope_type\":\"longrope\"", "rope_type"},
     {"\"rope_theta\":10000000.0", "\"rope_theta\":0", "rope_theta"},
     {"\"tie_word_embeddings\":true", "\"tie_word_embeddings\":false", "no tensor 'lm_head.weight'"},
     {"\"head_dim\":8", "\"head_dim\":8,\"attention_bias\":true", "attention_bias"},

@@ -109,9 +109,11 @@ static void qwen35moe(void **state) {
         {"\"hidden_size\":32", "\"hidden_size\":40", "config.json implies"},
         {"\"shared_expert_intermediate_size\":16,", "", "lacks 'shared_expert_intermediate_size'"},
         {"\"linear_num_key_heads\":2,", "", "lacks 'linear_num_key_heads'"},
-        {"\"rope_type\":\"default\"", "\"rope_type\":\"yarn\"", "rope_type"},
+        {"\"rope_type\":\"default\"", "\"rope_type\":\"longrope\"", "rope_type"},
+        {"\"rope_type\":\"default\"", "\"rope_type\":\"yarn\"", "'factor'"},
         {"\"linear_attention\"", "\"sliding_attention\"", "layer_types"},
-        ADD("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}", "rope_type"),
+        ADD("\"rope_scaling\":{\"type\":\"yarn\"}", "'factor'"),
+        ADD("\"rope_scaling\":{\"type\":\"dynamic\"}", "rope_type"),
         ADD("\"attn_output_gate\":false", "attn_output_gate false"),
         ADD("\"scoring_func\":\"softmax\"", "scoring_func softmax"),
     };
@@ -196,7 +198,7 @@ static void glm(void **state) {
         ADD("\"scoring_func\":\"softmax\"", "scoring_func softmax"),
         ADD("\"topk_method\":\"greedy\"", "topk_method greedy"),
         ADD("\"n_group\":2,\"topk_group\":3", "'topk_group'"),
-        ADD("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}", "rope_type"),
+        ADD("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4}", "rope_type"),
         ADD("\"routed_scaling_factor\":-1", "'routed_scaling_factor'"),
         ADD("\"first_k_dense_replace\":2", "'first_k_dense_replace'"),
     };

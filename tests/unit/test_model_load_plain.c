@@ -108,12 +108,10 @@ static const struct bad llama_targets[] = {
 };
 static const struct bad hybrid_targets[] = {
     {0, "", {.key = "qwen35.rope.scale_linear", .kind = GGUF_F32, .number = 1}},
-    {ERR_UNSUPPORTED,
-     "qwen35.rope.scale_linear is 4",
-     {.key = "qwen35.rope.scale_linear", .kind = GGUF_F32, .number = 4}},
-    {ERR_UNSUPPORTED,
-     "qwen35.rope.scaling.factor is 4",
-     {.key = "qwen35.rope.scaling.factor", .kind = GGUF_F32, .number = 4}},
+    {0, "", {.key = "qwen35.rope.scaling.factor", .kind = GGUF_F32, .number = 4}},
+    {ERR_FORMAT,
+     "qwen35.rope.scale_linear is -4",
+     {.key = "qwen35.rope.scale_linear", .kind = GGUF_F32, .number = -4}},
 };
 static const struct bad qwen2_targets[] = {
     {0, "", {0}},
@@ -171,7 +169,7 @@ static void test_scaling_keys(void **state) {
             gguf_put_f32(w, "llama.rope.scale_linear", rows[i].older);
         assert_int_equal(gguf_writer_close(w, &e), 0);
         assert_int_equal(gguf_open(&g, path, &e), 0);
-        assert_int_equal(params_read_scaling(&p, g, &e), 0);
+        assert_int_equal(rope_scaling_read(&p, g, &e), 0);
         if (p.rope.factor != rows[i].want)
             fail_msg("row %zu: a factor of %g, not %g", i, (double)p.rope.factor,
                      (double)rows[i].want);

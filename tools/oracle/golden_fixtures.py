@@ -29,6 +29,8 @@ TARGETS = {
     "r3_slow": TARGET | {"value_heads": 6, "tied": False, "full": False, "seed": 105,
                          "dt_mean": -5},
     "r3_tied": TARGET | {"value_heads": 6, "tied": True, "full": True, "seed": 104},
+    "r1_yarn": TARGET | {"layers": 4, "value_heads": 2, "tied": True, "full": False, "yarn": 4,
+                         "trained": 64, "seed": 131},
 }
 # Qwen3 targets: the width of all heads is not the stream's; groups of 2 and of 8 queries a key.
 PLAIN = {"plain": True, "vocab": 512, "hidden": 256, "ffn": 512, "layers": 6, "heads": 4, "kv_heads": 2,
@@ -46,6 +48,11 @@ TARGETS |= {
                          "seed": 109},
     "l2_bias": PLAIN | {"kind": "llama", "heads": 4, "kv_heads": 4, "head_dim": 64, "tied": False,
                         "bias": True, "rope": 10000, "seed": 110},
+    "l2_linear": PLAIN | {"kind": "llama", "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 64,
+                          "tied": False, "rope": 10000, "linear": 4, "seed": 132},
+    "l2_yarn": PLAIN | {"kind": "llama", "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 64,
+                        "tied": False, "rope": 10000, "yarn": 8, "trained": 32, "slopes": True,
+                        "seed": 133},
     "q2_untied": PLAIN | {"kind": "qwen2", "heads": 4, "kv_heads": 1, "head_dim": 64, "tied": False,
                           "bias": True, "rope": 1000000, "seed": 111},
 }

@@ -468,6 +468,10 @@ def plain_config(t):
     if t.get("yarn"):
         c["rope_scaling"] = {"rope_type": "yarn", "factor": float(t["yarn"]),
                              "original_max_position_embeddings": t["trained"]}
+    if t.get("slopes"):  # as Ministral's: the factor of cosines from two of them; a ramp as it is
+        c["rope_scaling"] |= {"mscale": 1.0, "mscale_all_dim": 0.5, "truncate": False}
+    if t.get("linear"):  # as older folders have it
+        c["rope_scaling"] = {"type": "linear", "factor": float(t["linear"])}
     if kind(t) == "glm4_moe":
         return c | {"n_routed_experts": t["experts"], "num_experts_per_tok": t["used"],
                     "moe_intermediate_size": t["expert_ffn"], "norm_topk_prob": t["normalised"],
@@ -537,6 +541,9 @@ def target_config(t):
                             "partial_rotary_factor": 64.0 / t["head_dim"],
                             "mrope_section": [11, 11, 10], "mrope_interleaved": True},
     }
+    if t.get("yarn"):
+        text["rope_parameters"] |= {"rope_type": "yarn", "factor": float(t["yarn"]),
+                                    "original_max_position_embeddings": t["trained"]}
     base, name = "qwen3_5", "Qwen3_5"
     if t.get("experts"):
         base, name = "qwen3_5_moe", "Qwen3_5Moe"

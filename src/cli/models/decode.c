@@ -304,6 +304,36 @@ static void read_sparse_rule(const struct cli_args *a, struct sparse_rule *rule)
                      "everything");
 }
 
+static float positive_option(const struct cli_args *a, int row) {
+    double v = options_given(&a->opt, row) ? options_float(&a->opt, row) : 0;
+    return v > 0 ? (float)v : 0;
+}
+
+// The choices are in the order of enum rope_scaling after the first.
+static int read_rope_options(const struct cli_args *a, struct rope_options *r, struct err *e) {
+    const struct options *o = &a->opt;
+    const float slower = positive_option(a, OPT_ROPE_FREQ_SCALE);
+    *r = (struct rope_options){.factor = positive_option(a, OPT_ROPE_SCALE),
+                               .base = positive_option(a, OPT_ROPE_FREQ_BASE),
+                               .magnitude = positive_option(a, OPT_YARN_ATTN_FACTOR),
+                               .beta_slow = positive_option(a, OPT_YARN_BETA_SLOW),
+                               .beta_fast = positive_option(a, OPT_YARN_BETA_FAST)};
+    if (options_given(o, OPT_ROPE_SCALING))
+        r->scaling = (enum rope_scaling)(ROPE_UNSCALED + options_int(o, OPT_ROPE_SCALING));
+    if (options_given(o, OPT_YARN_ORIG_CTX))
+        r->trained = options_int(o, OPT_YARN_ORIG_CTX);
+    r->has_ramp =
+        options_given(o, OPT_YARN_EXT_FACTOR) && options_float(o, OPT_YARN_EXT_FACTOR) >= 0;
+    if (r->has_ramp)
+        r->ramp = (float)options_float(o, OPT_YARN_EXT_FACTOR);
+    if (slower > 0 && r->factor > 0)
+        return err_set(e, ERR_USAGE,
+                       "--rope-freq-scale is one over --rope-scale; give one of them");
+    if (slower > 0)
+        r->factor = 1 / slower;
+    return 0;
+}
+
 int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
                    struct err *e) {
     struct session_options o = session_options_default();
@@ -312,6 +342,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
         rc = read_dflash_options(a, &o.dflash, e);
     if (!rc)
         rc = read_draft_vocab(a, &o.draft_vocab, e);
+    if (!rc)
+        rc = read_rope_options(a, &o.target.rope, e);
     if (rc)
         return rc;
     o.target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);

@@ -5,6 +5,7 @@
 // does something sensible.
 #include "cli/cli.h"
 #include "convert/synth/tensors.h"
+#include "models/model.h"
 #include "ops/args/args.h"
 #include "ops/args/mlp.h"
 #include "ops/kv/codec.h"
@@ -255,7 +256,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                   .help = "seed of the sampling noise, or of random weights and prompts"},
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on after end-of-text tokens"},
-    [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, 1 << 24,
+    [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, MODEL_MAX_CTX,
                      .groups = RUNNING & ~PERPLEX,
                      .help = "max tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
@@ -271,6 +272,38 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                        .groups = RUNNING, .help = "how keys are stored, in place of --kv-type"},
     [OPT_KV_TYPE_V] = {"kv-type-v", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
                        .groups = RUNNING, .help = "how values are stored, in place of --kv-type"},
+    [OPT_ROPE_SCALING] =
+        {"rope-scaling", 0, OPTION_CHOICE, "KIND", .choices = "none|linear|yarn", .groups = RUNNING,
+         .help = "how positions are slowed down for a context longer than the trained one, in "
+                 "place of what the model's file says; linear where only a factor is given and "
+                 "the file names no kind"},
+    [OPT_ROPE_SCALE] = {"rope-scale", 0, OPTION_FLOAT, "N", .lo = 0.001, .hi = 1000,
+                        .groups = RUNNING, .help = "the context becomes N times as long"},
+    [OPT_ROPE_FREQ_BASE] = {"rope-freq-base", 0, OPTION_FLOAT, "N", .lo = 1.001, .hi = 1e12,
+                            .groups = RUNNING,
+                            .help = "base of the rotary angles, of layers without a window"},
+    [OPT_ROPE_FREQ_SCALE] = {"rope-freq-scale", 0, OPTION_FLOAT, "N", .lo = 0.001, .hi = 1000,
+                             .groups = RUNNING, .help = "the same as --rope-scale 1/N"},
+    [OPT_YARN_ORIG_CTX] = {"yarn-orig-ctx", 0, OPTION_INT, "N", .lo = 0, .hi = 1 << 24,
+                           .groups = RUNNING,
+                           .help = "YaRN: tokens of the context that the model was trained with "
+                                   "before it was made longer; 0: as the file says"},
+    [OPT_YARN_EXT_FACTOR] = {"yarn-ext-factor", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 1,
+                             .groups = RUNNING,
+                             .help = "YaRN: how much of their own speed fast pairs keep; 0: all "
+                                     "are slowed alike; below 0: as the file says, else 1"},
+    [OPT_YARN_ATTN_FACTOR] = {"yarn-attn-factor", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 100,
+                              .groups = RUNNING,
+                              .help = "YaRN: times the usual factor of keys and queries, 1 + 0.1 "
+                                      "ln of --rope-scale; 0 and below: as the file says, else 1"},
+    [OPT_YARN_BETA_SLOW] = {"yarn-beta-slow", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 1e6,
+                            .groups = RUNNING,
+                            .help = "YaRN: pairs that turn less often within the trained context "
+                                    "are slowed in full; 0 and below: as the file says, else 1"},
+    [OPT_YARN_BETA_FAST] = {"yarn-beta-fast", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 1e6,
+                            .groups = RUNNING,
+                            .help = "YaRN: pairs that turn more often within the trained context "
+                                    "keep their speed; 0 and below: as the file says, else 32"},
     [OPT_SPARSE_PREFILL] = {"sparse-prefill", 0, OPTION_FLOAT, "ALPHA", "0", 0, 1,
                             .groups = RUNNING,
                             .help = "read prompts by blocks of 128 tokens: a token sees those with "

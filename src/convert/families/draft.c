@@ -68,7 +68,7 @@ int convert_put_draft_rope(struct convert_job *j, bool pairs, struct err *e) {
     if (yarn)
         convert_put_bool(j, "rope.scaling.yarn_truncate",
                          json_bool(convert_rope_get(&r, "truncate"), true));
-    rc = convert_put_scaling(j, &r, e);
+    rc = convert_put_scaling(j, &r, false, e);
     return !rc && bands ? convert_add_bands(j, base, e) : rc;
 }
 

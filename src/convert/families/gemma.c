@@ -133,8 +133,8 @@ static int read_kind_rope(const struct convert_job *j, const char *kind, const c
     const char *s = json_str(json_get(r, "rope_type"), NULL);
     *out = json_num(json_get(r, "rope_theta"), base);
     *part = json_num(json_get(r, "partial_rotary_factor"), 0.25);
-    if ((!s || !strcmp(s, type)) && *out > 0 && isfinite(*out) && *part > 0 && *part <= 1 &&
-        !json_get(r, "factor"))
+    const bool plain = !json_get(r, "factor") || !strcmp(type, "proportional");
+    if ((!s || !strcmp(s, type)) && *out > 0 && isfinite(*out) && *part > 0 && *part <= 1 && plain)
         return 0;
     return err_set(e, ERR_UNSUPPORTED,
                    "%s has rope_parameters of %s that are not of type %s: this checkpoint cannot "
@@ -163,6 +163,16 @@ static int put_gemma_rope(struct convert_job *j, const struct gemma *g, struct e
     convert_put_f32(j, "rope.freq_base_swa", base[0]);
     convert_put_u32(j, "rope.dimension_count", g->head[1]);
     convert_put_u32(j, "rope.dimension_count_swa", g->head[0]);
+    const struct json *factor = hf_get(&j->config, "rope_parameters.full_attention.factor");
+    if (factor && !(json_num(factor, 0) > 0))
+        return err_set(e, ERR_FORMAT,
+                       "%s has a factor among rope_parameters of full_attention that is no "
+                       "positive number: get the file again",
+                       j->config.path);
+    if (factor && json_num(factor, 1) != 1) {
+        convert_put_str(j, "rope.scaling.type", "linear");
+        convert_put_f32(j, "rope.scaling.factor", json_num(factor, 1));
+    }
     return add_full_divisors(j, g->head[1], part, e);
 }
 

@@ -146,7 +146,7 @@ static int put_keys(struct convert_job *j, const struct gemma3 *g, struct err *e
     if (g->window)
         convert_put_u32(j, "attention.sliding_window", g->window);
     put_unusual(j, g);
-    return convert_put_scaling(j, &g->full, e);
+    return convert_put_scaling(j, &g->full, true, e);
 }
 
 int convert_gemma3(struct convert_job *j, struct err *e) {

@@ -19,12 +19,13 @@ static const struct json *glm_rope(const struct convert_job *j, const char *key)
 static int put_glm_rope(struct convert_job *j, struct err *e) {
     double base = json_num(glm_rope(j, "rope_theta"), 10000);
     double part = json_num(glm_rope(j, "partial_rotary_factor"), 0.5);
-    const char *type = json_str(glm_rope(j, "rope_type"), NULL);
+    const struct convert_rope r = convert_rope_of(j);
     int64_t turned = part > 0 && part <= 1 ? lround((double)j->dim[DIM_HD] * part) : 0;
-    if (hf_get(&j->config, "rope_scaling.rope_type") || hf_get(&j->config, "rope_scaling.type") ||
-        (type && strcmp(type, "default")))
+    if (!convert_rope_is(&r, "default") && !convert_rope_is(&r, "linear") &&
+        !convert_rope_is(&r, "yarn"))
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s has a rope_type other than default: this checkpoint cannot be converted",
+                       "%s has a rope_type other than default, linear and yarn: this checkpoint "
+                       "cannot be converted",
                        j->config.path);
     if (!(base > 0) || !isfinite(base) || turned < 2 || turned % 2)
         return err_set(e, ERR_FORMAT,
@@ -34,7 +35,7 @@ static int put_glm_rope(struct convert_job *j, struct err *e) {
                        j->config.path, turned, j->dim[DIM_HD], base);
     convert_put_u32(j, "rope.dimension_count", turned);
     convert_put_f32(j, "rope.freq_base", base);
-    return 0;
+    return convert_put_scaling(j, &r, true, e);
 }
 
 struct sizes {

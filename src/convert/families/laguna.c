@@ -137,15 +137,16 @@ static int put_laguna_rope(struct convert_job *j, bool windows, struct err *e) {
     const struct hf_file *f = &j->config;
     const struct convert_rope full = {{hf_get(f, "rope_parameters.full_attention"), NULL}};
     const struct convert_rope windowed = {{hf_get(f, "rope_parameters.sliding_attention"), NULL}};
-    if ((!convert_rope_is(&full, "default") && !convert_rope_is(&full, "yarn")) ||
+    if ((!convert_rope_is(&full, "default") && !convert_rope_is(&full, "linear") &&
+         !convert_rope_is(&full, "yarn")) ||
         !convert_rope_is(&windowed, "default"))
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s has a rope_type other than default and, in full layers, yarn: this "
-                       "checkpoint cannot be converted",
+                       "%s has a rope_type other than default and, in full layers, linear or yarn: "
+                       "this checkpoint cannot be converted",
                        f->path);
     int rc = put_turn(j, &full, "", e);
     if (!rc)
-        rc = convert_put_scaling(j, &full, e);
+        rc = convert_put_scaling(j, &full, true, e);
     return !rc && windows ? put_turn(j, &windowed, "_swa", e) : rc;
 }
 

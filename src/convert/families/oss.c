@@ -145,7 +145,7 @@ static int put_oss_rope(struct convert_job *j, struct err *e) {
     convert_put_f32(j, "rope.freq_base", base);
     if (json_bool(convert_rope_get(&r, "truncate"), true))
         convert_put_bool(j, "rope.scaling.yarn_truncate", true);
-    return convert_put_scaling(j, &r, e);
+    return convert_put_scaling(j, &r, true, e);
 }
 
 int convert_oss(struct convert_job *j, struct err *e) {

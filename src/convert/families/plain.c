@@ -142,7 +142,7 @@ static int put_plain_keys(struct convert_job *j, struct err *e) {
     if (is_llama(j))
         convert_put_u32(j, "rope.dimension_count", j->dim[DIM_HD]);
     const struct convert_rope r = convert_rope_of(j);
-    rc = convert_put_scaling(j, &r, e);
+    rc = convert_put_scaling(j, &r, true, e);
     return !rc && convert_rope_is(&r, "llama3") ? convert_add_bands(j, base, e) : rc;
 }
 

@@ -55,7 +55,8 @@ static const struct convert_rule delta_layer[] = {
 static const struct convert_rule final_norm = {
     "norm.weight", "output_norm.weight", {DIM_D}, OP_PLUS_ONE, 0};
 // Configuration values that this model family may have but no reader of ours could run.
-static int check_qwen35(const struct hf_file *f, struct err *e) {
+static int check_qwen35(const struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
     if (json_bool(hf_get(f, "attention_bias"), false))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has attention_bias true, which qwen35 lacks: this "
@@ -69,13 +70,12 @@ static int check_qwen35(const struct hf_file *f, struct err *e) {
     int rc = hf_check_silu(f, e);
     if (rc)
         return rc;
-    if ((hf_get(f, "rope_parameters.rope_type") &&
-         !hf_string_is(f, "rope_parameters.rope_type", "default")) ||
-        (hf_get(f, "rope_scaling") && !hf_string_is(f, "rope_scaling.rope_type", "default") &&
-         !hf_string_is(f, "rope_scaling.type", "default")))
+    const struct convert_rope r = convert_rope_of(j);
+    if (!convert_rope_is(&r, "default") && !convert_rope_is(&r, "mrope") &&
+        !convert_rope_is(&r, "linear") && !convert_rope_is(&r, "yarn"))
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s has a rope_type other than default: this checkpoint "
-                       "cannot be converted",
+                       "%s has a rope_type other than default, mrope, linear and yarn: this "
+                       "checkpoint cannot be converted",
                        f->path);
     return 0;
 }
@@ -100,7 +100,7 @@ static int read_qwen35_experts(struct convert_job *j, struct err *e) {
 static int read_qwen35_sizes(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t keys, key_dim, *d = j->dim;
-    int rc = check_qwen35(f, e);
+    int rc = check_qwen35(j, e);
     if (!rc)
         rc = convert_read_sizes(j, !has_qwen35_experts(j), e);
     const struct hf_number rows[] = {
@@ -171,6 +171,7 @@ static int take_qwen35_layers(struct convert_job *j, struct err *e) {
 // Rotary keys: the base, how many of the head's dimensions turn, and the three image sections.
 static int put_qwen35_rope(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
+    const struct convert_rope r = convert_rope_of(j);
     const struct json *sections = hf_get(f, "rope_parameters.mrope_section");
     double base, part;
     int rc = hf_float(f, hf_get(f, "rope_theta") ? "rope_theta" : "rope_parameters.rope_theta", 0,
@@ -197,7 +198,7 @@ static int put_qwen35_rope(struct convert_job *j, struct err *e) {
     convert_put_f32(j, "rope.freq_base", base);
     convert_put_u32(j, "rope.dimension_count", turned);
     convert_put_array(j, "rope.dimension_sections", GGUF_I32, section, 4);
-    return 0;
+    return convert_put_scaling(j, &r, true, e);
 }
 
 static int put_qwen35_keys(struct convert_job *j, struct err *e) {

@@ -167,10 +167,16 @@ const struct json *convert_rope_get(const struct convert_rope *r, const char *ke
     return v;
 }
 
+static const char *type_of(const struct json *place) {
+    const char *s = json_str(json_get(place, "rope_type"), NULL);
+    s = s ? s : json_str(json_get(place, "type"), NULL);
+    return s ? s : "default";
+}
+
+// What is written for older programs, or by hand, counts where the newer place has the default.
 bool convert_rope_is(const struct convert_rope *r, const char *type) {
-    const char *s = json_str(convert_rope_get(r, "rope_type"), NULL);
-    s = s ? s : json_str(convert_rope_get(r, "type"), NULL);
-    return !strcmp(s ? s : "default", type);
+    const char *newer = type_of(r->place[0]);
+    return !strcmp(strcmp(newer, "default") ? newer : type_of(r->place[1]), type);
 }
 
 int convert_rope_number(const struct convert_job *j, const struct convert_rope *r, const char *key,
@@ -185,31 +191,54 @@ int convert_rope_number(const struct convert_job *j, const struct convert_rope *
                    j->config.path, key);
 }
 
-int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, struct err *e) {
+static double yarn_magnitude(double factor, double slope) {
+    return factor > 1 ? 1 + 0.1 * slope * log(factor) : 1;
+}
+
+// What drafts have in another way: the factor of keys and queries, from two slopes where there are
+// two, and whether the ramp's ends are rounded.
+static void put_target_yarn(struct convert_job *j, const struct convert_rope *r, double factor) {
+    const double own = json_num(convert_rope_get(r, "mscale"), 0);
+    const double all = json_num(convert_rope_get(r, "mscale_all_dim"), 0);
+    const double magnitude = yarn_magnitude(factor, own) / yarn_magnitude(factor, all);
+    if (own > 0 && all > 0 && !convert_rope_get(r, "attention_factor"))
+        convert_put_f32(j, "rope.scaling.yarn_attn_factor", magnitude);
+    if (!json_bool(convert_rope_get(r, "truncate"), true))
+        convert_put_bool(j, "rope.scaling.yarn_truncate", false);
+}
+
+// Without a factor it is how much longer the context is than the original one, and without that
+// all of the context is the original one.
+int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, bool target,
+                        struct err *e) {
+    static const char original[] = "original_max_position_embeddings";
     static const char *const extra[][2] = {
         {"extrapolation_factor", "rope.scaling.yarn_ext_factor"},
         {"attention_factor", "rope.scaling.yarn_attn_factor"},
         {"beta_fast", "rope.scaling.yarn_beta_fast"},
         {"beta_slow", "rope.scaling.yarn_beta_slow"},
     };
-    bool yarn = convert_rope_is(r, "yarn");
-    double factor, length;
+    const bool yarn = convert_rope_is(r, "yarn");
+    const double context = json_num(hf_get(&j->config, "max_position_embeddings"), 0);
+    double factor, length = 0;
+    int rc = 0;
     if (!yarn && !convert_rope_is(r, "linear"))
         return 0;
-    int rc = convert_rope_number(j, r, "factor", 0, &factor, e);
+    if (yarn && (!target || convert_rope_get(r, original)))
+        rc = convert_rope_number(j, r, original, 0, &length, e);
+    if (!rc)
+        rc = convert_rope_number(j, r, "factor", length > 0 ? context / length : 0, &factor, e);
     if (rc)
         return rc;
     convert_put_str(j, "rope.scaling.type", yarn ? "yarn" : "linear");
     convert_put_f32(j, "rope.scaling.factor", factor);
-    if (!yarn)
-        return 0;
-    rc = convert_rope_number(j, r, "original_max_position_embeddings", 0, &length, e);
-    if (rc)
-        return rc;
-    convert_put_u32(j, "rope.scaling.original_context_length", (int64_t)length);
-    for (size_t i = 0; i < sizeof extra / sizeof *extra; i++)
+    if (length > 0)
+        convert_put_u32(j, "rope.scaling.original_context_length", (int64_t)length);
+    for (size_t i = 0; yarn && i < sizeof extra / sizeof *extra; i++)
         if (convert_rope_get(r, extra[i][0]))
             convert_put_f32(j, extra[i][1], json_num(convert_rope_get(r, extra[i][0]), 0));
+    if (yarn && target)
+        put_target_yarn(j, r, factor);
     return 0;
 }
 

@@ -74,8 +74,9 @@ bool convert_rope_is(const struct convert_rope *r, const char *type);
 // A positive number; otherwise <= 0 makes it required.
 int convert_rope_number(const struct convert_job *j, const struct convert_rope *r, const char *key,
                         double otherwise, double *out, struct err *e);
-// Keys of linear scaling and of YaRN; nothing for other types.
-int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, struct err *e);
+// Keys of linear scaling and of YaRN, of a target or of a draft; nothing for other types.
+int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, bool target,
+                        struct err *e);
 // The divisor of each frequency with the scaling "llama3", as a tensor rope_freqs.weight.
 int convert_add_bands(struct convert_job *j, double base, struct err *e);
 // A tensor rope_freqs.weight of n numbers, which the caller fills before the plan is written.

@@ -264,7 +264,7 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .step = t.step,
                               .slabs = exec_is_device(x),
                               .available = available_to(r),
-                              .trained = params.context,
+                              .trained = min_i64(params.context, MODEL_MAX_CTX),
                               .codec_k = o->codec_k,
                               .codec_v = o->codec_v};
     memcpy(p->drafts, drafts.drafts, sizeof p->drafts);

@@ -3,6 +3,7 @@
 #include "engine/session/session.h"
 #include "engine/session/draft_hints.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -351,6 +352,27 @@ static int open_drafts(struct session *s, struct err *e) {
     return rc;
 }
 
+// Says what to do about a context that the model was not trained for.
+static void note_context(const struct session *s) {
+    const struct model_params *p = model_params_of(s->model);
+    const int64_t now = model_max_ctx(s->model);
+    const bool scaled = p->rope.factor > 0 && p->rope.factor != 1;
+    const double factor =
+        (double)now / (double)p->context * (scaled ? (double)p->rope.factor : 1.0);
+    struct str line = {0};
+    if (now <= p->context)
+        return;
+    str_printf(
+        &line,
+        "a context of %lld tokens is longer than the %lld that the model is for, and answers "
+        "get worse beyond them; %s--rope-scale %.2f slows positions down for it",
+        (long long)now, (long long)p->context, scaled ? "" : "--rope-scaling yarn ",
+        ceil(factor * 100) / 100);
+    if (s->o.note && !line.failed)
+        s->o.note(s->o.note_arg, line.data);
+    str_fini(&line);
+}
+
 static int open_parts(struct session *s, const struct session_options *o, struct err *e) {
     int rc = open_planned(s, o, e);
     if (!rc)
@@ -371,6 +393,7 @@ static int open_parts(struct session *s, const struct session_options *o, struct
     rc = structured_store_create(&s->structured, s->tokenizer, model_params_of(s->model)->vocab, e);
     if (rc)
         return rc;
+    note_context(s);
     rc = open_drafts(s, e);
     if (!rc && lends(&s->o))
         rc = exec_park_finish(x, s->o.park, e);

@@ -66,7 +66,7 @@ static int read_turning(struct model_params *p, const struct gguf *g, struct err
     p->rope = (struct rope){.first = s->kv_lora, .dims = s->turns, .pairs = ROPE_NEIGHBOURS};
     int rc = meta_positive(g, ARCH ".rope.freq_base", 10000, &p->rope.base, e);
     if (!rc)
-        rc = params_read_scaling(p, g, e);
+        rc = rope_scaling_read(p, g, e);
     if (!rc)
         rc = gguf_get_float(g, ARCH ".rope.scaling.yarn_log_multiplier", 0, &l, e);
     if (!rc && !(l >= 0 && l <= 1))
@@ -78,7 +78,7 @@ static int read_turning(struct model_params *p, const struct gguf *g, struct err
     double m = 1;
     if (l > 0 && p->rope.factor > 1) {
         m = 1 + l * log((double)p->rope.factor);
-        p->rope.magnitude = 1;
+        p->rope.magnitude = p->rope_options.magnitude > 0 ? p->rope_options.magnitude : 1;
     }
     s->rope = p->rope;
     s->scale = (float)(m * m / sqrt((double)(s->nope + s->turns)));

@@ -56,7 +56,7 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc)
         rc = read_window(p, g, e);
     if (!rc)
-        rc = params_read_scaling(p, g, e);
+        rc = rope_scaling_read(p, g, e);
     if (!rc)
         rc = gemma_read_cap(p, g, e);
     if (rc)

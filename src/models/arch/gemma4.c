@@ -159,7 +159,7 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc)
         rc = read_heads(g, "_swa", 10000, &p->window.head_dim, &p->window.rope, e);
     if (!rc)
-        rc = params_refuse_scaling(g, ARCH, e);
+        rc = rope_scaling_read(p, g, e);
     p->draft_mask = 4; // <mask>
     return rc ? rc : params_read_vocab(p, g, e);
 }

@@ -16,14 +16,6 @@ static const char layer_names[] =
     "ffn_gate_exps.bias ffn_up_exps.weight ffn_up_exps.bias ffn_down_exps.weight "
     "ffn_down_exps.bias post_attention_norm.weight";
 
-// The ends of YaRN's ramp are not rounded, as the authors have it, unless the file says so.
-static int read_rounding(struct rope *r, const struct gguf *g, struct err *e) {
-    bool rounds = false;
-    int rc = gguf_get_bool(g, ARCH ".rope.scaling.yarn_truncate", false, &rounds, e);
-    r->exact_ramp = !rounds;
-    return rc;
-}
-
 static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t blocks;
@@ -36,10 +28,9 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
         rc = params_read_sizes(p, g, ARCH, &blocks, e);
     if (!rc)
         rc = params_read_attention(p, g, blocks, 150000, e);
+    p->rope.exact_ramp = true; // as the authors have it, unless the file says otherwise
     if (!rc)
-        rc = params_read_scaling(p, g, e);
-    if (!rc)
-        rc = read_rounding(&p->rope, g, e);
+        rc = rope_scaling_read(p, g, e);
     if (!rc)
         rc = params_read_vocab(p, g, e);
     if (!rc)

@@ -89,7 +89,7 @@ static int read_heads(struct model_params *p, const struct gguf *g, struct err *
     if (!rc && p->window.width)
         rc = read_turn(g, ARCH ".rope.dimension_count_swa", ARCH ".rope.freq_base_swa", (int)hd,
                        (double)p->rope.base, &p->window.rope, e);
-    return rc ? rc : params_read_scaling(p, g, e);
+    return rc ? rc : rope_scaling_read(p, g, e);
 }
 
 static int read_params(struct model *m, const struct gguf *g, struct err *e) {

@@ -78,7 +78,7 @@ static int read_plain(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc)
         rc = params_read_attention(p, g, blocks, f->base, e);
     if (!rc)
-        rc = params_read_scaling(p, g, e);
+        rc = rope_scaling_read(p, g, e);
     if (!rc)
         rc = params_read_vocab(p, g, e);
     p->rope.pairs = f->pairs;

@@ -92,9 +92,9 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc)
         rc = read_sizes(m, g, &blocks, e);
     if (!rc)
-        rc = params_refuse_scaling(g, p->arch, e);
-    if (!rc)
         rc = params_read_attention(p, g, blocks, 1e7, e);
+    if (!rc)
+        rc = rope_scaling_read(p, g, e);
     return rc ? rc : params_read_vocab(p, g, e);
 }
 

@@ -24,6 +24,11 @@ void keep_setup_of(struct keep_setup *u, const struct session *s, const struct s
     snprintf(u->device, sizeof u->device, "%s", exec_label(x));
     snprintf(u->key, sizeof u->key, "%s", kv_codec_of(session_codec(s, false))->name);
     snprintf(u->val, sizeof u->val, "%s", kv_codec_of(session_codec(s, true))->name);
+    struct str positions = {0};
+    rope_options_print(&o->target.rope, &positions);
+    if (positions.len && !positions.failed)
+        snprintf(u->positions, sizeof u->positions, "%s", positions.data);
+    str_fini(&positions);
 }
 
 void keep_setup_write(struct json_writer *w, const struct keep_setup *u) {
@@ -38,6 +43,8 @@ void keep_setup_write(struct json_writer *w, const struct keep_setup *u) {
     jw_key_bool(w, "gpu", u->gpu);
     jw_key_str(w, "kv_type_k", u->key);
     jw_key_str(w, "kv_type_v", u->val);
+    if (u->positions[0])
+        jw_key_str(w, "positions", u->positions);
     jw_key_num(w, "sparse_prefill", u->sparse);
     jw_key_int(w, "cpu_experts", u->cpu_experts);
     jw_end(w, '}');
@@ -64,6 +71,8 @@ int keep_setup_read(struct keep_setup *u, const struct json *line, struct err *e
             return err_set(e, ERR_FORMAT, "its setup has no %s", words[i].key);
         snprintf(words[i].to, words[i].size, "%s", s);
     }
+    const char *positions = json_str(json_get(v, "positions"), &n);
+    snprintf(u->positions, sizeof u->positions, "%s", positions ? positions : "");
     const char *program = json_str(json_get(line, "program"), &n);
     snprintf(u->program, sizeof u->program, "%s", program ? program : "");
     const char *sketch = json_str(json_get(v, "sketch"), &n);
@@ -90,6 +99,10 @@ int keep_setup_check(const struct keep_setup *made, const struct keep_setup *now
                        "keys and values were stored as %s and %s and are %s and %s here: give "
                        "--kv-type-k %s --kv-type-v %s",
                        made->key, made->val, now->key, now->val, made->key, made->val);
+    if (strcmp(made->positions, now->positions) != 0)
+        return err_set(e, ERR_MISMATCH, "positions turned as %s %s: give the same",
+                       made->positions[0] ? "with" : "the file says,",
+                       made->positions[0] ? made->positions : "without --rope-* and --yarn-*");
     if (fabs(made->sparse - now->sparse) > 1e-6)
         return err_set(e, ERR_MISMATCH, "prompts were read with --sparse-prefill %g: give the same",
                        made->sparse);

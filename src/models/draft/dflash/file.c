@@ -271,7 +271,6 @@ static int refuse_kinds(const struct gguf *g, const char *arch, struct err *e) {
 static int read_rope(struct dflash_params *p, const struct gguf *g, const char *arch,
                      struct err *e) {
     char key[PARAMS_KEY];
-    bool rounds = !p->rope.exact_ramp;
     int64_t dims;
     struct model_params own = {.arch = arch, .rope = p->rope};
     int rc = meta_int(g, params_key(key, arch, "rope.dimension_count"), 2, p->head_dim, p->head_dim,
@@ -283,13 +282,9 @@ static int read_rope(struct dflash_params *p, const struct gguf *g, const char *
         rc = meta_int(g, params_key(key, arch, "context_length"), 1, (int64_t)1 << 31, 1,
                       &own.context, e);
     if (!rc)
-        rc = params_read_scaling(&own, g, e);
-    if (!rc)
-        rc = gguf_get_bool(g, params_key(key, arch, "rope.scaling.yarn_truncate"), rounds, &rounds,
-                           e);
+        rc = rope_scaling_read(&own, g, e);
     p->rope = own.rope;
     p->rope.dims = (int)dims;
-    p->rope.exact_ramp = !rounds;
     return rc;
 }
 

@@ -272,6 +272,14 @@ static void override_params(struct dflash_params *p, const struct dflash_options
         p->layer_causal[i] = causal >= 0 ? causal != 0 : p->layer_window[i];
 }
 
+// Distances within a window are never beyond training.
+static bool all_windowed(const struct dflash_params *p) {
+    bool all = p->window > 0;
+    for (int i = 0; i < p->n_layers; i++)
+        all = all && p->layer_window[i];
+    return all;
+}
+
 static int check_fit(const struct dflash_params *p, const struct model_params *t, struct err *e) {
     if (p->dim != t->dim)
         return err_set(
@@ -313,7 +321,10 @@ int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
     if (rc)
         return rc;
     override_params(p, o, causal);
-    rc = check_fit(p, target, e);
+    if (!all_windowed(p))
+        rc = rope_scaling_follow(&p->rope, target, e);
+    if (!rc)
+        rc = check_fit(p, target, e);
     if (!rc)
         rc = dflash_domino_check(p, e);
     return rc ? rc : resolve_taps(p, f, target, o, e);

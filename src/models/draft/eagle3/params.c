@@ -63,7 +63,7 @@ static int gguf_rope(struct eagle3_params *p, const struct gguf *g, struct err *
     if (!rc)
         rc = meta_int(g, "eagle3.context_length", 1, (int64_t)1 << 31, 1, &own.context, e);
     if (!rc)
-        rc = params_read_scaling(&own, g, e);
+        rc = rope_scaling_read(&own, g, e);
     p->rope = own.rope;
     p->rope.dims = rc ? 0 : (int)dims;
     return rc;
@@ -253,6 +253,8 @@ int eagle3_read_params(struct eagle3_params *p, const struct draft_file *f,
     const struct model_params *t = &target->params;
     *p = (struct eagle3_params){0};
     int rc = f->g ? read_gguf(p, f->g, t, e) : read_config(p, f->config, t, e);
+    if (!rc)
+        rc = rope_scaling_follow(&p->rope, t, e);
     if (!rc)
         rc = check_fit(p, t, e);
     return rc ? rc : check_vocab(f, target, e);
