@@ -288,7 +288,7 @@ if [ -n "$target" ] && has generate; then
     refuse 1 "99999999" generate -m "$target" --ids 1,99999999
     refuse 1 "missing.txt" generate -m "$target" -f missing.txt
     refuse 1 "missing.gguf" generate -m "$target" -d missing.gguf -p x
-    refuse 1 "$(basename "$draft")" generate -m "$draft" -p x
+    refuse 1 "$(basename "$draft"): the file is a draft (general.architecture" generate -m "$draft" -p x
     refuse 1 "qwen35" generate -m "$target" -d "$target" -p x
     refuse 2 "-p" generate -m "$target"
     refuse 2 'no device "gpu"' generate -m "$target" -p x --device gpu

@@ -37,6 +37,11 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", archs[i]->arch);
     }
+    if (memmem(s, len, "dflash", 6) || memmem(s, len, "eagle3", 6))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the file is a draft (general.architecture %.*s) and no model; give the "
+                       "model with -m and this file with -d",
+                       (int)(len < 64 ? len : 64), s);
     return err_set(e, ERR_UNSUPPORTED,
                    "architecture %.*s is not supported as a target; use a model of one of: %s",
                    (int)(len < 64 ? len : 64), s, known);
@@ -381,8 +386,9 @@ int model_sequence(const struct model *m, struct sequence **out, struct err *e) 
 int model_check_reader(const struct model *m, const char *name, struct err *e) {
     for (int i = 0; i < m->n_readers; i++)
         if (strcmp(m->readers[i].kind->name, name) == 0)
-            return err_set(e, ERR_STATE, "the target has a %s already; it takes one of a kind",
-                           name);
+            return err_set(
+                e, ERR_STATE,
+                "the target has a %s already and takes one of a kind; leave one of them out", name);
     if (m->n_readers == SEQ_ATTACHED)
         return err_set(e, ERR_LIMIT, "a target takes at most %d that read along", SEQ_ATTACHED);
     return 0;

@@ -87,11 +87,15 @@ static struct session_options options(void) {
     return o;
 }
 
+static bool is_named(const char *path) {
+    return strstr(path, "DFlash") != NULL;
+}
+
 // What is chosen: "block", a file's name, or "none". The notes are those of the choice.
 static const char *chosen(bool look_beside) {
     static char name[64];
     struct session_options o = options();
-    struct near_drafts d = {.o = &o};
+    struct near_drafts d = {.o = &o, .by_name = is_named};
     const char *draft = NULL;
     struct str path = {0};
     struct err e = {0};
@@ -224,6 +228,33 @@ static void leaves_a_damaged_block(void **state) {
     said_nothing();
 }
 
+// A file that cannot be read and is a draft by its name, as one that has not come whole, is said;
+// another may be anything.
+static void says_what_is_cut(void **state) {
+    (void)state;
+    static const char *const names[] = {"M-DFlash-Q8_0.gguf", "M.gguf"};
+    const struct tiny_shape none = shape_with(0, 1);
+    char path[128];
+    struct stat size;
+    clear_folder();
+    write_target(&none);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%.*s%s", (int)(strrchr(target, '/') + 1 - target),
+                       target, names[i]);
+        write_dflash(path);
+        assert_int_equal(stat(path, &size), 0);
+        assert_int_equal(truncate(path, size.st_size / 2), 0);
+        assert_string_equal(chosen(true), "none");
+        if (i == 0) {
+            said(names[i]);
+            said("lies next to the target and is not used: ");
+        } else {
+            said_nothing();
+        }
+        unlink(path);
+    }
+}
+
 // A list of tokens that somebody named and that is wrong ends it; no draft is left out for that.
 static void refuses_wrong_lists(void **state) {
     (void)state;
@@ -349,10 +380,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_the_block),          cmocka_unit_test(leaves_a_damaged_block),
-        cmocka_unit_test(takes_a_sidecar),          cmocka_unit_test(blames_no_draft),
-        cmocka_unit_test(refuses_wrong_lists),      cmocka_unit_test(names_what_does_not_fit),
-        cmocka_unit_test(leaves_it_out_for_memory),
+        cmocka_unit_test(takes_the_block),         cmocka_unit_test(leaves_a_damaged_block),
+        cmocka_unit_test(takes_a_sidecar),         cmocka_unit_test(blames_no_draft),
+        cmocka_unit_test(says_what_is_cut),        cmocka_unit_test(refuses_wrong_lists),
+        cmocka_unit_test(names_what_does_not_fit), cmocka_unit_test(leaves_it_out_for_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

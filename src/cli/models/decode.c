@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "cli/hub/names.h"
 #include "cli/hub/pull.h"
 #include "cli/log_out.h"
 #include "engine/session/near_draft.h"
@@ -115,7 +116,7 @@ static int search_own(struct near_drafts *d, struct err *e) {
 // those besides a block there is a word only, and none where others are named. *path: what o->draft
 // points at.
 static int find_near_draft(struct session_options *o, bool named, struct str *path, struct err *e) {
-    struct near_drafts d = {.o = o};
+    struct near_drafts d = {.o = o, .by_name = hub_is_draft};
     const char *draft = NULL;
     int rc = near_draft_in_target(&d, e);
     d.quiet = d.of_target;

@@ -15,10 +15,12 @@ enum { NEAR_DRAFTS_MAX = 64 };
 struct near_drafts {
     const struct session_options *o; // of the target; its draft is not looked at
     const char *where;               // the files lie that are looked at now, for sentences
-    bool own;       // they come with the program: most are for other models, which is not said
-    bool quiet;     // nothing is said
-    bool of_target; // the target's own block can be used
-    bool failed;    // options make no sense: nothing is chosen
+    bool own;   // they come with the program: most are for other models, which is not said
+    bool quiet; // nothing is said
+    // NULL, or whether a file is a draft by its name: of one that cannot be read that is said then.
+    bool (*by_name)(const char *path);
+    bool of_target;              // the target's own block can be used
+    bool failed;                 // options make no sense: nothing is chosen
     char *path[NEAR_DRAFTS_MAX]; // [n] that fit
     int n;
 };
