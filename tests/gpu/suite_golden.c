@@ -14,6 +14,7 @@
 #include "gpu/suites.h"
 #include "gpu/watch.h"
 #include "models/draft/dflash/dflash.h"
+#include "models/draft/draft.h"
 #include "models/draft/eagle3/eagle3.h"
 #include "models/draft/mtp/mtp.h"
 #include "support/device.h"
@@ -50,7 +51,7 @@ struct bench {
     struct exec *x;
     struct gguf *file;
     struct model *m;
-    struct dflash *d;
+    struct draft *draft; // a DFlash draft
     struct mtp *mtp;
     struct eagle3 *eagle3;
     struct path *path; // of either
@@ -111,7 +112,8 @@ static int bench_open(struct bench *b, enum places places, const char *level, co
     if (!rc && b->g.has_draft) {
         struct dflash_options d = dflash_options_default();
         d.codec_k = d.codec_v = KV_F32;
-        rc = dflash_load(&b->d, b->m, b->files.draft_gguf, &d, e);
+        rc = draft_open(&b->draft, b->m,
+                        &(struct draft_source){.path = b->files.draft_gguf, .dflash = &d}, e);
     }
     if (!rc && b->g.has_mtp) {
         struct mtp_options p = mtp_options_default();
@@ -137,7 +139,7 @@ static void bench_close(struct bench *b) {
     free(b->first);
     free(b->rows);
     forest_fini(&b->f);
-    dflash_destroy(b->d);
+    draft_destroy(b->draft);
     mtp_destroy(b->mtp);
     eagle3_destroy(b->eagle3);
     model_destroy(b->m);
@@ -264,9 +266,62 @@ static int target_ways(struct bench *b, bool brief, struct err *e) {
     return rc ? rc : by_trees(b, e);
 }
 
+static void compare_row(struct bench *b, float *logits, const float *golden) {
+    golden_log_softmax(logits, b->g.columns);
+    double error = golden_error(logits, golden, b->g.columns);
+    b->worst = error > b->worst || isnan(error) ? error : b->worst;
+}
+
+// The paths of one context as one tree: logits of all tokens after each of their nodes.
+static int domino_paths(struct bench *b, struct sequence *s, int context, float *row,
+                        struct err *e) {
+    enum { PATHS = 8 };
+    const struct golden *g = &b->g;
+    const int n = g->n_paths, guesses = golden_guesses(g);
+    const float *golden = g->rows + (int64_t)context * n * guesses * g->columns;
+    struct draft_node nodes[PATHS];
+    struct draft_guesses found;
+    struct draft_level l = {.seq = s, .root = g->anchors[context], .n = 1, .k = 8};
+    int rc = n > PATHS ? err_set(e, ERR_LIMIT, "%d paths of a draft", n)
+                       : draft_begin(b->draft, &l, 1, e);
+    for (l.depth = 0; l.depth < guesses && !rc; l.depth++) {
+        for (int p = 0; l.depth && p < n; p++)
+            nodes[p] = (struct draft_node){
+                .parent = l.depth == 1 ? 0 : 1 + n * (l.depth - 2) + p,
+                .token = g->paths[(context * n + p) * (guesses - 1) + l.depth - 1],
+                .depth = l.depth};
+        l.n = l.depth ? n : 1;
+        l.nodes = l.depth ? nodes : NULL;
+        rc = draft_run_level(b->draft, &l, 1, &found, e);
+        for (int p = 0; p < n && !rc; p++) {
+            rc = dflash_path_logits(draft_dflash(b->draft), 0, l.depth ? p : 0, row, e);
+            if (!rc)
+                compare_row(b, row, golden + (p * guesses + l.depth) * (int64_t)g->columns);
+        }
+    }
+    return rc;
+}
+
+static int domino_contexts(struct bench *b, struct err *e) {
+    float *row = malloc((size_t)b->g.columns * sizeof *row);
+    int rc = row ? 0 : err_set(e, ERR_MEMORY, "no memory for a row of logits");
+    for (int i = 0; i < b->g.n_index && !rc; i++) {
+        struct sequence *s = NULL;
+        rc = model_sequence(b->m, &s, e);
+        if (!rc)
+            rc = prompt(b, s, 0, b->g.index[i], NULL, e);
+        if (!rc)
+            rc = domino_paths(b, s, i, row, e);
+        sequence_destroy(s);
+    }
+    free(row);
+    return rc;
+}
+
 // The marginals of the first block after each context.
 static int draft_contexts(struct bench *b, struct err *e) {
     const struct golden *g = &b->g;
+    struct dflash *d = draft_dflash(b->draft);
     int64_t v = g->columns, per = golden_rows_per_index(g);
     float *logits = malloc((size_t)(per * v) * sizeof *logits);
     int rc = logits ? 0 : err_set(e, ERR_MEMORY, "no memory for a block of logits");
@@ -276,14 +331,11 @@ static int draft_contexts(struct bench *b, struct err *e) {
         if (!rc)
             rc = prompt(b, s, 0, g->index[i], NULL, e);
         if (!rc)
-            rc = dflash_draft(b->d, &s, &g->anchors[i], 1, e);
+            rc = dflash_draft(d, &s, &g->anchors[i], 1, e);
         if (!rc)
-            fetch(b, logits, dflash_logits(b->d, 0, per), per);
-        for (int64_t k = 0; k < per && !rc; k++) {
-            golden_log_softmax(logits + k * v, v);
-            double error = golden_error(logits + k * v, g->rows + (i * per + k) * v, v);
-            b->worst = error > b->worst || isnan(error) ? error : b->worst;
-        }
+            fetch(b, logits, dflash_logits(d, 0, per), per);
+        for (int64_t k = 0; k < per && !rc; k++)
+            compare_row(b, logits + k * v, g->rows + (i * per + k) * v);
         sequence_destroy(s);
     }
     free(logits);
@@ -298,11 +350,8 @@ static int path_errors(struct bench *b, const struct path_row *rows, const int *
     int rc = logits ? path_rows(b->path, rows, n, e) : err_set(e, ERR_MEMORY, "no memory for rows");
     if (!rc)
         fetch(b, logits, path_logits(b->path, 0, n), n);
-    for (int i = 0; i < n && !rc; i++) {
-        golden_log_softmax(logits + i * v, v);
-        double error = golden_error(logits + i * v, golden + at[i] * v, v);
-        b->worst = error > b->worst || isnan(error) ? error : b->worst;
-    }
+    for (int i = 0; i < n && !rc; i++)
+        compare_row(b, logits + i * v, golden + at[i] * v);
     free(logits);
     return rc;
 }
@@ -341,6 +390,8 @@ static int path_contexts(struct bench *b, struct err *e) {
 static int all_ways(struct bench *b, bool brief, struct err *e) {
     if (b->path)
         return path_contexts(b, e);
+    if (b->g.n_paths)
+        return domino_contexts(b, e);
     return b->g.has_draft ? draft_contexts(b, e) : target_ways(b, brief, e);
 }
 
@@ -447,9 +498,11 @@ void suite_golden(const char *level, const struct gpu_options *o, struct gpu_cou
                                         "eagle3_l3",
                                         "eagle3_r3",
                                         "ds3_wide",
-                                        "r1_yarn",
-                                        "l2_linear",
-                                        "l2_yarn"};
+                                        "dspark_spec_g4",
+                                        "dspark_spec_q3",
+                                        "domino_r2",
+                                        "domino_q3",
+                                        "domino_g4"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         uint64_t hash = 0;
         if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)

@@ -247,7 +247,7 @@ static void says_what_is_cut(void **state) {
         assert_string_equal(chosen(true), "none");
         if (i == 0) {
             said(names[i]);
-            said("lies next to the target and is not used: ");
+            said("a draft that lies next to the target is not used: ");
         } else {
             said_nothing();
         }

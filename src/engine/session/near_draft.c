@@ -101,7 +101,7 @@ int near_draft_file(struct near_drafts *d, const char *path, struct err *e) {
     struct err why = {0};
     if (!str_ends(path, ".safetensors") && !is_draft(d, path, &why)) {
         if (why.code && (d->own || (d->by_name && d->by_name(path)))) // else it may be anything
-            note(d, "%s %s and is not used: %s", path, d->where, why.text);
+            note(d, "a draft that %s is not used: %s", d->where, why.text);
         return 0;
     }
     int rc = measure(d, path, &why);
