@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "formats/content.h"
@@ -35,49 +36,48 @@ void model_identity(const struct model *m, uint64_t content, struct str *text) {
 }
 
 // identity: zeroed.
-static int form_of(struct model *m, struct str *identity, struct checkpoint_form *f,
-                   struct err *e) {
+static int text_of(struct model *m, struct str *identity, struct record_text *t, struct err *e) {
     model_identity(m, model_content(m), identity);
-    *f = (struct checkpoint_form){.identity = identity->data, .vocab = m->params.vocab};
+    *t = (struct record_text){.identity = identity->data, .vocab = m->params.vocab};
     return identity->failed ? err_set(e, ERR_MEMORY, "no memory for a checkpoint's identity") : 0;
 }
 
 int model_checkpoint_write(struct model *m, const struct checkpoint *c,
-                           const struct token_tail *tail, const struct checkpoint_sink *to,
+                           const struct token_tail *tail, const struct record_sink *to,
                            struct err *e) {
     struct str identity = {0};
-    struct checkpoint_form f;
-    int rc = form_of(m, &identity, &f, e);
+    struct record_text t;
+    int rc = text_of(m, &identity, &t, e);
     if (tail) {
-        f.tail = tail->ids;
-        f.n_tail = tail->n;
+        t.tail = tail->ids;
+        t.n_tail = tail->n;
     }
     if (!rc)
-        rc = checkpoint_write(c, &f, to, e);
+        rc = record_save(c, &t, to, e);
     str_fini(&identity);
     return rc;
 }
 
 int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token_tail *tail,
-                          const struct checkpoint_source *from, struct err *e) {
+                          const struct record_source *from, struct err *e) {
     struct sequence_spec spec = model_spec(m);
     struct str identity = {0};
-    struct checkpoint_form f;
-    int rc = form_of(m, &identity, &f, e);
+    struct record_text t;
+    int rc = text_of(m, &identity, &t, e);
     if (!rc)
-        rc = checkpoint_read(out, &spec, &f, from, e);
+        rc = record_load(out, &spec, &t, from, e);
     str_fini(&identity);
     if (tail)
-        *tail = (struct token_tail){f.tail, f.n_tail};
+        *tail = (struct token_tail){t.tail, t.n_tail};
     else
-        free(f.tail);
+        free(t.tail);
     return rc;
 }
 
 int model_checkpoint_save(struct model *m, const struct checkpoint *c,
                           const struct token_tail *tail, const char *path, struct err *e) {
     struct file_new f;
-    struct checkpoint_sink sink = {stored_to_file, &f};
+    const struct record_sink sink = {stored_to_file, &f, NULL};
     int rc = file_new_open(&f, path, e);
     if (rc)
         return rc;
@@ -94,8 +94,11 @@ int model_checkpoint_load(struct model *m, const char *path, struct checkpoint *
     FILE *f = fopen(path, "rbe");
     if (!f)
         return err_set(e, ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
-    struct checkpoint_source source = {stored_from_file, f};
-    int rc = model_checkpoint_read(m, out, tail, &source, e);
+    struct stat info;
+    int rc = fstat(fileno(f), &info) == 0 ? 0 : err_set(e, ERR_IO, "it cannot be read");
+    const struct record_source source = {stored_from_file, f, rc ? 0 : info.st_size};
+    if (!rc)
+        rc = model_checkpoint_read(m, out, tail, &source, e);
     fclose(f);
     return rc ? err_prefix(e, "%s", path) : 0;
 }

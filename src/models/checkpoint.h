@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a model's sequences as bytes and as files (state/checkpoint.h), which say
-// which model they are of.
+// Checkpoints of a model's sequences as records (state/record.h), in any sink and in files.
 #ifndef COPPICE_MODELS_CHECKPOINT_H
 #define COPPICE_MODELS_CHECKPOINT_H
 
 #include "models/model.h"
-#include "state/checkpoint.h"
+#include "state/record.h"
 
 struct gguf;
 const struct gguf *model_file(const struct model *m);
@@ -23,13 +22,13 @@ struct token_tail {
     int64_t n;
 };
 
-// tail: NULL for none. Errors as of checkpoint_write and checkpoint_read.
+// tail: NULL for none. Errors as of record_save and record_load.
 int model_checkpoint_write(struct model *m, const struct checkpoint *c,
-                           const struct token_tail *tail, const struct checkpoint_sink *to,
+                           const struct token_tail *tail, const struct record_sink *to,
                            struct err *e);
 // tail: NULL if it is not wanted.
 int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token_tail *tail,
-                          const struct checkpoint_source *from, struct err *e);
+                          const struct record_source *from, struct err *e);
 
 // The same with a file. It is written next to `path`, brought to the disk and renamed, so that
 // `path` is whole or as it was before. ERR_IO.

@@ -1,45 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints as bytes, to keep in host memory or in files and to carry to another process. The
-// form holds what the state is of, and is refused where a state made here would have other bits.
-// It is described in docs/state.md.
+// The parts of a checkpoint, to keep in host memory (ram_copy.h) or in files (record.h): a small
+// serial form, and apart from it bytes of devices and pages of groups. What they are of is said by
+// who keeps them (identity.h).
 #ifndef COPPICE_STATE_CHECKPOINT_H
 #define COPPICE_STATE_CHECKPOINT_H
 
-#include "ops/copier.h"
+#include "base/str.h"
 #include "state/sequence.h"
 #include "state/stored.h"
 
-// Fields of a stored checkpoint besides the state.
-struct checkpoint_form {
-    const char *identity; // of sequences of this spec (identity.h); not used where parts are apart
-    int64_t vocab;
-    int32_t *tail; // tokens after those whose state it is: written, or read (free() it)
-    int64_t n_tail;
-    // NULL, or what is kept apart from the form (stored.h): then the tokens are as well, which is
-    // for reading: `tokens` holds [n_tokens] of them, and the checkpoint's must be the first.
-    const struct stored_apart *apart;
-    const int32_t *tokens;
-    int64_t n_tokens;
-};
+// Appends the form; apart is called with everything else. ERR_STATE: the checkpoint is invalid;
+// ERR_MEMORY.
+int checkpoint_put(const struct checkpoint *c, const struct stored_apart *apart, struct str *form,
+                   struct err *e);
+// Waits for what has been queued on any of its devices. ERR_DEVICE, ERR_MEMORY: it failed.
+int checkpoint_wait(const struct checkpoint *c, struct err *e);
 
-// sink: called with pieces of any size. ERR_STATE: the checkpoint is invalid; ERR_DEVICE,
-// ERR_MEMORY, and what the sink returns.
-struct checkpoint_sink {
-    stored_sink *sink;
-    void *arg;
+// A checkpoint of sequences of this spec, of parts of the same identity. ERR_FORMAT: they are cut
+// off or damaged; ERR_LIMIT: longer than max_len; ERR_MEMORY, ERR_DEVICE, and what apart returns.
+struct checkpoint_parts {
+    int64_t len, sparse_end;
+    const int32_t *tokens;     // [len]
+    const unsigned char *form; // [form_bytes]
+    size_t form_bytes;
 };
-int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f,
-                     const struct checkpoint_sink *to, struct err *e);
-
-// A checkpoint of sequences of this spec. f: its identity must be that of the bytes.
-// Attachments that spec lacks are passed over, those that it has must be there. ERR_FORMAT: no
-// checkpoint, cut off or damaged; ERR_UNSUPPORTED: another version of the form; ERR_MISMATCH: of
-// another model, draft, codec, device or arithmetic; ERR_LIMIT: longer than max_len; ERR_MEMORY.
-struct checkpoint_source {
-    stored_source *source;
-    void *arg;
-};
-int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
-                    struct checkpoint_form *f, const struct checkpoint_source *from, struct err *e);
+int checkpoint_get(struct checkpoint **out, const struct sequence_spec *spec,
+                   const struct checkpoint_parts *from, const struct stored_apart *apart,
+                   struct err *e);
 
 #endif

@@ -74,8 +74,8 @@ void identity_write(struct str *text, const struct identity_of *of) {
     }
 }
 
-uint64_t identity_key(const struct str *text) {
-    uint64_t key = hash_bytes(text->data, text->len, 0);
+uint64_t identity_key(const char *text) {
+    uint64_t key = hash_bytes(text, strlen(text), 0);
     return key ? key : 1;
 }
 

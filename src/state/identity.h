@@ -24,7 +24,7 @@ struct identity_of {
 // Appends the text. Its parts: what the model's state is of, then for each attachment a line
 // `attached: NAME` with what its kind describes.
 void identity_write(struct str *text, const struct identity_of *of);
-uint64_t identity_key(const struct str *text); // not 0
+uint64_t identity_key(const char *text); // not 0
 
 // Lines, for attachment_kind.describe too. `content` is a hash of what a draft's keys and values
 // depend on; what: its name in sentences.

@@ -74,19 +74,11 @@ static void put_pages(void *arg, struct exec *x, const struct kv *k) {
             copy_out(t, x, y->pages[i]->data, k->pages[i], y->page_bytes);
 }
 
-static int to_str(void *arg, const void *data, size_t n, struct err *e) {
-    struct str *s = arg;
-    str_append(s, data, n);
-    return s->failed ? err_set(e, ERR_MEMORY, "no memory for the form of a checkpoint") : 0;
-}
-
 // Runs the writer; the form goes to *form.
 static int write_form(const struct checkpoint *from, struct taking *t, struct str *form,
                       struct err *e) {
     struct stored_apart apart = {.arg = t, .put_bytes = put_bytes, .put_pages = put_pages};
-    struct checkpoint_form f = {.apart = &apart};
-    struct checkpoint_sink sink = {to_str, form};
-    int rc = checkpoint_write(from, &f, &sink, e);
+    int rc = checkpoint_put(from, &apart, form, e);
     if (!rc && t->group > RAM_COPY_GROUPS)
         rc = err_set(e, ERR_LIMIT, "a checkpoint of more than %d groups", RAM_COPY_GROUPS);
     return rc;
@@ -299,7 +291,7 @@ int ram_copy_take(struct ram_copy *m, const struct checkpoint *from, struct copi
 // Reading: where the next bytes and the next group are.
 struct giving {
     const struct ram_copy *m;
-    size_t rest, form;
+    size_t rest;
     int group;
 };
 
@@ -326,25 +318,25 @@ static int get_pages(void *arg, struct exec *x, struct kv *k, int64_t len, struc
     return 0;
 }
 
-static int from_form(void *arg, void *data, size_t n, struct err *e) {
+static int skip(void *arg, uint32_t groups, uint64_t bytes, struct err *e) {
     struct giving *v = arg;
-    if (n > v->m->form_bytes - v->form)
+    if (groups > (uint32_t)(v->m->n_groups - v->group) || bytes > v->m->rest_bytes - v->rest)
         return stored_ends_early(e);
-    memcpy(data, v->m->form + v->form, n);
-    v->form += n;
+    v->group += (int)groups;
+    v->rest += bytes;
     return 0;
 }
 
-int ram_copy_restore(struct ram_copy *m, const struct ram_copy_target *to, struct checkpoint **out,
-                     struct err *e) {
+int ram_copy_restore(struct ram_copy *m, const struct sequence_spec *spec, const int32_t *tokens,
+                     struct checkpoint **out, struct err *e) {
     struct giving v = {.m = m};
-    struct stored_apart apart = {
-        .arg = &v, .get_bytes = get_bytes, .get_pages = get_pages, .check = m->foreign};
-    struct checkpoint_form f = {
-        .vocab = to->vocab, .apart = &apart, .tokens = to->tokens, .n_tokens = m->len};
-    struct checkpoint_source source = {from_form, &v};
-    int rc = checkpoint_read(out, to->spec, &f, &source, e);
-    free(f.tail);
+    struct stored_apart apart = {.arg = &v,
+                                 .get_bytes = get_bytes,
+                                 .get_pages = get_pages,
+                                 .skip = skip,
+                                 .check = m->foreign};
+    struct checkpoint_parts parts = {m->len, m->sparse_end, tokens, m->form, m->form_bytes};
+    int rc = checkpoint_get(out, spec, &parts, &apart, e);
     m->foreign = m->foreign && rc;
     return rc;
 }

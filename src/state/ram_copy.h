@@ -88,16 +88,11 @@ bool ram_copy_shares(const struct ram_copy *a, const struct ram_copy *b);
 // it have not been settled or it has users, which is a fault of the caller: false.
 bool ram_copy_free(struct ram_copy *m, struct host_blocks *b);
 
-// A checkpoint again: tokens[0..len). Errors as of checkpoint_read.
-struct ram_copy_target {
-    const struct sequence_spec *spec;
-    int64_t vocab;
-    const int32_t *tokens;
-};
-// What is besides the pages of a foreign one is looked through for what is no number first; pages
-// are when they are read (engine/cache/disk.h).
-int ram_copy_restore(struct ram_copy *m, const struct ram_copy_target *to, struct checkpoint **out,
-                     struct err *e);
+// A checkpoint again, of tokens[0..len). Errors as of checkpoint_get. What is besides the pages of
+// a foreign one is looked through for what is no number first; pages are when they are read
+// (engine/cache/disk.h).
+int ram_copy_restore(struct ram_copy *m, const struct sequence_spec *spec, const int32_t *tokens,
+                     struct checkpoint **out, struct err *e);
 
 // Whether a page was made for this RAM copy, and is to be filled where it is foreign.
 static inline bool ram_copy_page_own(const struct ram_copy_page *p) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sections, numbers and device memory of the serial form, then groups of keys and values. Values
-// that come from outside are looked through for what is no finite number.
+// Sections and numbers of the serial form, then bytes of devices and pages, which are kept apart.
+// Values that come from outside are looked through for what is no finite number.
 #include "state/stored.h"
 
 #include <errno.h>
@@ -12,8 +12,6 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "formats/quant/finite.h"
-
-enum { PIECE = 1 << 20 }; // bytes moved at once
 
 int stored_ends_early(struct err *e) {
     return err_set(e, ERR_FORMAT, "the checkpoint ends early; it was cut off, make it again");
@@ -28,12 +26,6 @@ int stored_from_file(void *file, void *data, size_t n, struct err *e) {
         return 0;
     return ferror((FILE *)file) ? err_set(e, ERR_IO, "it cannot be read: %s", strerror(errno))
                                 : stored_ends_early(e);
-}
-
-void stored_out_fini(struct stored_out *o) {
-    free(o->buffer);
-    o->buffer = NULL;
-    o->buffer_bytes = 0;
 }
 
 void stored_put(struct stored_out *o, const void *data, size_t n) {
@@ -92,48 +84,10 @@ void stored_section(struct stored_out *o, const char *tag, stored_write_fn *writ
     stored_put(o, end, sizeof end);
 }
 
-// Host memory for n bytes.
-static bool grow_buffer(unsigned char **buffer, size_t *have, size_t n) {
-    if (n <= *have)
-        return true;
-    unsigned char *more = realloc(*buffer, n);
-    if (!more)
-        return false;
-    *buffer = more;
-    *have = n;
-    return true;
-}
-
-// n bytes of x's memory on the host, until the next call; NULL when they are only measured, or
-// after an error.
-static const unsigned char *fetch_device(struct stored_out *o, struct exec *x, const void *p,
-                                         size_t n) {
-    if (o->rc || o->measure)
-        return NULL;
-    if (!grow_buffer(&o->buffer, &o->buffer_bytes, n)) {
-        o->rc = err_set(&o->err, ERR_MEMORY, "no memory to write a checkpoint");
-        return NULL;
-    }
-    exec_ops(x)->download(x, o->buffer, p, n);
-    return o->buffer;
-}
-
 void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size_t n) {
-    const unsigned char *from = p;
-    if (o->apart && !o->measure && !o->rc && n)
+    o->rest += n;
+    if (!o->measure && !o->rc && n)
         o->apart->put_bytes(o->apart->arg, x, p, n);
-    for (size_t i = 0; i < n && !o->apart; i += PIECE) {
-        size_t some = min_size(n - i, PIECE);
-        const unsigned char *host = fetch_device(o, x, from + i, some);
-        if (host || o->measure)
-            stored_put(o, host, some);
-    }
-}
-
-void stored_in_fini(struct stored_in *in) {
-    free(in->buffer);
-    in->buffer = NULL;
-    in->buffer_bytes = 0;
 }
 
 void stored_fail(struct stored_in *in, int code, const char *fmt, ...) {
@@ -224,16 +178,7 @@ void stored_skip(struct stored_in *in) {
         stored_get(in, some, in->left < sizeof some ? (size_t)in->left : sizeof some);
 }
 
-// n bytes of host memory, until the next call; NULL after an error.
-static unsigned char *read_buffer(struct stored_in *in, size_t n) {
-    if (grow_buffer(&in->buffer, &in->buffer_bytes, n))
-        return in->buffer;
-    stored_fail(in, ERR_MEMORY, "no memory to read a checkpoint");
-    return NULL;
-}
-
-// Floats that are kept apart; their keeper has checked that they are whole.
-static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n) {
+void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n) {
     size_t bytes = (size_t)n * sizeof *p;
     const float *host = in->rc || !bytes ? NULL : in->apart->get_bytes(in->apart->arg, bytes);
     if (host && in->apart->check && !finite_f32(host, n))
@@ -243,28 +188,6 @@ static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n)
     else if (bytes)
         stored_damaged(in);
 }
-
-void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n) {
-    int64_t max = PIECE / (int64_t)sizeof *p;
-    if (in->apart) {
-        get_apart(in, x, p, n);
-        return;
-    }
-    float *host = (float *)read_buffer(in, PIECE);
-    for (int64_t i = 0; !in->rc && i < n; i += max) {
-        int64_t some = min_i64(n - i, max);
-        stored_get(in, host, (size_t)some * sizeof *p);
-        if (!in->rc && !finite_f32(host, some))
-            stored_damaged(in);
-        if (!in->rc)
-            exec_ops(x)->upload(x, p + i, host, (size_t)some * sizeof *p);
-    }
-}
-
-// Groups of keys and values in the serial form: the first position that is still there, then page
-// by page the rows of each layer, plane and head, without unused slots. Values
-// that are no finite numbers are refused when read: pages hold none, because their unused slots may
-// be read.
 
 // The planes of a layer: bytes from its begin, bytes of a row.
 struct planes {
@@ -289,25 +212,15 @@ static struct planes planes_of(const struct kv_layout *l) {
     return p;
 }
 
-// Calls with every run of bytes that the first n slots of a page take, in the order of the form.
-typedef void run_fn(void *arg, int64_t at, size_t bytes);
-static void each_run(const struct kv_layout *l, int64_t n, run_fn *call, void *arg) {
+void stored_page_clear(const struct kv_layout *l, unsigned char *page, int64_t n) {
     struct planes p = planes_of(l);
-    for (int layer = 0; layer < l->s.n_layers; layer++)
+    for (int layer = 0; layer < l->s.n_layers && n < KV_PAGE; layer++)
         for (int i = 0; i < p.n; i++)
-            for (int head = 0; head < l->s.n_heads; head++)
-                call(arg, layer * l->layer_bytes + p.at[i] + head * KV_PAGE * p.row[i],
-                     (size_t)(n * p.row[i]));
-}
-
-struct out_page {
-    struct stored_out *o;
-    const unsigned char *page;
-};
-
-static void put_run(void *arg, int64_t at, size_t bytes) {
-    struct out_page *w = arg;
-    stored_put(w->o, w->page ? w->page + at : NULL, bytes);
+            for (int head = 0; head < l->s.n_heads; head++) {
+                unsigned char *plane =
+                    page + layer * l->layer_bytes + p.at[i] + head * KV_PAGE * p.row[i];
+                memset(plane + n * p.row[i], 0, (size_t)((KV_PAGE - n) * p.row[i]));
+            }
 }
 
 static int64_t first_page(const struct kv *k) {
@@ -318,67 +231,27 @@ static int64_t first_page(const struct kv *k) {
 }
 
 void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k) {
-    const struct kv_layout *l = kv_pool_layout(k->pool);
-    int64_t first = first_page(k);
-    stored_put_u64(o, (uint64_t)(first * KV_PAGE));
-    if (o->apart) {
-        if (!o->measure && !o->rc)
-            o->apart->put_pages(o->apart->arg, x, k);
-        return;
-    }
-    for (int64_t i = first; i * KV_PAGE < k->len; i++) {
-        int64_t left = k->len - i * KV_PAGE;
-        struct out_page w = {o, fetch_device(o, x, k->pages[i], (size_t)l->page_bytes)};
-        if (w.page || o->measure)
-            each_run(l, min_i64(left, KV_PAGE), put_run, &w);
-    }
+    stored_put_u64(o, (uint64_t)(first_page(k) * KV_PAGE));
+    o->groups++;
+    if (!o->measure && !o->rc)
+        o->apart->put_pages(o->apart->arg, x, k);
 }
 
-struct in_page {
-    struct stored_in *in;
-    unsigned char *page;
-};
-
-static void get_run(void *arg, int64_t at, size_t bytes) {
-    struct in_page *r = arg;
-    stored_get(r->in, r->page + at, bytes);
-}
-
-// The first n slots of K, or of V. Those of a layer's head lie side by side.
+// All slots of K, or of V. Those of a layer's head lie side by side.
 static bool rows_finite(const struct kv_layout *l, const struct kv_plane *p, int dim,
-                        enum kv_codec_id id, unsigned char *page, int64_t n) {
+                        enum kv_codec_id id, unsigned char *page) {
     bool finite = true;
     for (int i = 0; finite && i < l->s.n_layers * l->s.n_heads; i++) {
         struct kv_row r = kv_row_at(l, p, page, i / l->s.n_heads, i % l->s.n_heads, 0);
-        finite = kv_codec_of(id)->finite(r.codes, r.scales, n * dim);
+        finite = kv_codec_of(id)->finite(r.codes, r.scales, (int64_t)KV_PAGE * dim);
     }
     return finite;
 }
 
-static bool page_finite(const struct kv_layout *l, unsigned char *page, int64_t n) {
-    return rows_finite(l, &l->k, l->s.dk, l->s.codec_k, page, n) &&
-           (l->s.v_in_k || rows_finite(l, &l->v, l->s.dv, l->s.codec_v, page, n));
-}
-
 bool stored_page_finite(const struct kv_layout *l, const unsigned char *page) {
-    // Rows are found alike in pages that are written.
-    return page_finite(l, (unsigned char *)page, KV_PAGE);
-}
-
-static void get_page(struct stored_in *in, struct exec *x, const struct kv_layout *l,
-                     unsigned char *page, int64_t n) {
-    struct in_page r = {in, read_buffer(in, (size_t)l->page_bytes)};
-    if (!r.page)
-        return;
-    memset(r.page, 0, (size_t)l->page_bytes);
-    each_run(l, n, get_run, &r);
-    if (in->rc)
-        return;
-    if (!page_finite(l, r.page, n)) {
-        stored_damaged(in);
-        return;
-    }
-    exec_ops(x)->upload(x, page, r.page, (size_t)l->page_bytes);
+    unsigned char *p = (unsigned char *)page; // rows are found alike in pages that are written
+    return rows_finite(l, &l->k, l->s.dk, l->s.codec_k, p) &&
+           (l->s.v_in_k || rows_finite(l, &l->v, l->s.dv, l->s.codec_v, p));
 }
 
 void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t len) {
@@ -388,16 +261,6 @@ void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t l
         stored_damaged(in);
     if (!in->rc)
         in->rc = kv_skip(k, (int64_t)first / KV_PAGE, &in->err);
-    if (!in->rc && in->apart) {
+    if (!in->rc)
         in->rc = in->apart->get_pages(in->apart->arg, x, k, len, &in->err);
-        return;
-    }
-    while (!in->rc && k->len < len) {
-        int64_t n = len - k->len < KV_PAGE ? len - k->len : KV_PAGE;
-        in->rc = kv_reserve(k, n, &in->err);
-        if (!in->rc)
-            get_page(in, x, kv_pool_layout(k->pool), kv_slot_at(k, k->len).page, n);
-        if (!in->rc)
-            kv_advance(k, n);
-    }
 }

@@ -30,26 +30,27 @@ struct stored_apart {
     // Writing: n bytes at p of x's memory, and a group's page table; once each.
     void (*put_bytes)(void *arg, struct exec *x, const void *p, size_t n);
     void (*put_pages)(void *arg, struct exec *x, const struct kv *k);
-    // Reading: n bytes of host memory, NULL where there are fewer left; and the pages of positions
-    // first .. len-1 into k, which is initialised and holds first dropped ones.
+    // Reading: n bytes of host memory, NULL where there are fewer left; the pages of positions
+    // first .. len-1 into k, which is initialised and holds first dropped ones; and passing over
+    // bytes and groups that are not used.
     const void *(*get_bytes)(void *arg, size_t n);
     int (*get_pages)(void *arg, struct exec *x, struct kv *k, int64_t len, struct err *e);
+    int (*skip)(void *arg, uint32_t groups, uint64_t bytes, struct err *e);
     bool check; // bytes come from outside: values must be finite
 };
 
 struct stored_out {
     stored_sink *sink;
     void *arg;
-    bool measure;          // counts bytes only
-    uint64_t n;            // bytes of this section so far
-    struct hash hash;      // of this section
-    unsigned char *buffer; // host memory for a piece of the device's
-    size_t buffer_bytes;
-    const struct stored_apart *apart; // NULL: all is in the form
+    bool measure;     // counts bytes only
+    uint64_t n;       // bytes of this section so far
+    struct hash hash; // of this section
+    const struct stored_apart *apart;
+    int groups; // that came so far, and bytes of devices
+    uint64_t rest;
     int rc;
     struct err err;
 };
-void stored_out_fini(struct stored_out *o);
 
 // A section: its tag (4 characters), its length, what write puts, and its hash. write runs twice,
 // the first time to be measured.
@@ -62,27 +63,26 @@ void stored_put_u64(struct stored_out *o, uint64_t v);
 void stored_put_text(struct stored_out *o, const char *s); // at most STORED_TEXT bytes
 // n bytes of x's memory.
 void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size_t n);
-// A group, whose layout and window the identity says (state/identity.h): the rows of positions
-// 0 .. len-1 as they are stored, without what has been dropped.
+// The pages of a group, whose layout and window the identity says (state/identity.h), but those
+// that have been dropped.
 void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k);
 
 enum { STORED_TEXT = 255 };
 
 // Whether all values of a page in host memory are finite numbers, its unused slots too.
 bool stored_page_finite(const struct kv_layout *l, const unsigned char *page);
+// Zeros for the slots of a page after its first n.
+void stored_page_clear(const struct kv_layout *l, unsigned char *page, int64_t n);
 
 struct stored_in {
     stored_source *source;
     void *arg;
     uint64_t left; // bytes of this section
     struct hash hash;
-    unsigned char *buffer; // host memory for a page
-    size_t buffer_bytes;
     const struct stored_apart *apart; // as it was written
     int rc;
     struct err err;
 };
-void stored_in_fini(struct stored_in *in);
 
 // Sets the error that the bytes make no sense.
 void stored_damaged(struct stored_in *in);

@@ -8,10 +8,10 @@
 
 #include "engine/cache/disk.h"
 
-enum { TOKENS = 200, COMMON = 150, PAGES = 4, PAGE = 24, REST = 40 };
+enum { TOKENS = 200, COMMON = 150, PAGES = 4, PAGE = 24, REST = 40, KEY_AT = 12 + 20 + 9 + 12 + 8 };
 
-static int write_seed(const char *folder, const char *name, struct cache_file *f,
-                      const struct cache_file *base) {
+static int write_seed(const char *folder, const char *name, struct record *f,
+                      const struct record *base) {
     static struct ram_copy_page pages[2][PAGES];
     static unsigned char bytes[PAGE], rest[REST], form[] = "form";
     struct ram_copy m = {.len = TOKENS,
@@ -30,8 +30,7 @@ static int write_seed(const char *folder, const char *name, struct cache_file *f
             table[g][i] = &pages[g][i];
         }
     }
-    int rc = cache_file_of(f, &m, base, COMMON, &e);
-    f->kind = 1;
+    int rc = record_of(f, "of: this\n", &m, base, COMMON, &e);
     f->key = base ? 3 : 2;
     f->tokens = calloc(TOKENS, sizeof *f->tokens);
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -57,15 +56,15 @@ static int write_changed(const char *folder, const char *name, long at, int numb
 }
 
 int main(int argc, char **argv) {
-    struct cache_file first = {0}, continued = {0};
+    struct record first = {0}, continued = {0};
     if (argc != 2)
         return 2;
     int rc = write_seed(argv[1], "first", &first, NULL);
     rc = rc ? rc : write_seed(argv[1], "behind", &continued, &first);
-    rc = rc ? rc : write_changed(argv[1], "newer", 8, 2, 0);
-    rc = rc ? rc : write_changed(argv[1], "of-another-key", 40, 9, 0);
+    rc = rc ? rc : write_changed(argv[1], "newer", 8, 4, 0);
+    rc = rc ? rc : write_changed(argv[1], "of-another-key", KEY_AT, 9, 0);
     rc = rc ? rc : write_changed(argv[1], "in-the-middle-of-sums", -1, 0, first.data - 30);
-    cache_file_fini(&first);
-    cache_file_fini(&continued);
+    record_fini(&first);
+    record_fini(&continued);
     return rc;
 }

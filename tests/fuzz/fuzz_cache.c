@@ -22,14 +22,14 @@ void fuzz_setup(void) {
 }
 
 // Every page and the rest lie in the file, one after the other.
-static void use(const struct cache_file *f) {
+static void use(const struct record *f) {
     int64_t at = f->data + (int64_t)f->rest_bytes;
     struct err e = {0};
     for (int g = 0; g < f->n_groups; g++) {
-        const struct cache_file_group *y = &f->groups[g];
+        const struct record_group *y = &f->groups[g];
         for (int64_t i = y->own; i * KV_PAGE < y->len; i++) {
             uint64_t sum;
-            FUZZ_CHECK(cache_file_page(f, g, i, &sum) == at);
+            FUZZ_CHECK(record_page(f, g, i, &sum) == at);
             at += (int64_t)y->page_bytes;
         }
     }
@@ -41,13 +41,13 @@ static void use(const struct cache_file *f) {
 }
 
 static int try(const uint8_t *data, size_t size, struct err *e) {
-    struct cache_file f;
+    struct record f;
     fuzz_folder_write("entry", data, size);
     int rc = cache_file_head(&f, path, e);
     if (rc)
         return rc;
     use(&f);
-    cache_file_fini(&f);
+    record_fini(&f);
     return 0;
 }
 
@@ -63,15 +63,15 @@ static void put_number(uint8_t *p, uint64_t v) {
         p[i] = (uint8_t)(v >> (8 * i));
 }
 
-// Makes the hashes of the four sections right, and the length that the head names.
+// Makes the hashes of the five sections right, and the length that the second, the head, names.
 static void rehash(uint8_t *data, size_t size) {
     size_t at = HEAD;
-    if (size >= HEAD + 20)
-        put_number(data + HEAD + 12, size);
-    for (int i = 0; i < 4 && size > at + SECTION; i++) {
+    for (int i = 0; i < 5 && size > at + SECTION; i++) {
         uint64_t n = number(data + at + 4);
         if (n > size - at - SECTION)
             return;
+        if (i == 1 && n >= 8)
+            put_number(data + at + 12, size);
         put_number(data + at + 12 + n, hash_bytes(data + at, 12 + (size_t)n, 0));
         at += SECTION + (size_t)n;
     }

@@ -104,9 +104,9 @@ static int carry(struct group *g, struct player *p, struct err *e) {
     struct model *m = p->g.w->model;
     struct bytes b = {0};
     struct checkpoint *other = NULL;
-    struct checkpoint_sink to = {bytes_sink, &b};
-    struct checkpoint_source from = {bytes_source, &b};
+    struct record_sink to = {bytes_sink, &b, NULL};
     int rc = model_checkpoint_write(m, p->saved, NULL, &to, e);
+    struct record_source from = {bytes_source, &b, (int64_t)b.n};
     if (!rc)
         rc = model_checkpoint_read(m, &other, NULL, &from, e);
     free(b.data);

@@ -10,8 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "state/identity.h"
 #include "support/wait.h"
 #include "unit/test.h"
+
+static const char identity[] = "of: this\n";
 
 enum { PAGE = 1 << 20, PAGES = 12, TOKENS = PAGES * KV_PAGE };
 
@@ -53,11 +56,10 @@ static void make_ram_copy(void) {
     }
 }
 
-static struct cache_file *make_file(uint64_t key) {
-    struct cache_file *f = calloc(1, sizeof *f);
+static struct record *make_file(uint64_t key) {
+    struct record *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    assert_int_equal(cache_file_of(f, &made.ram_copy, NULL, 0, NULL), 0);
-    f->kind = 1;
+    assert_int_equal(record_of(f, identity, &made.ram_copy, NULL, 0, NULL), 0);
     f->key = key;
     f->tokens = made.tokens;
     return f;
@@ -66,7 +68,7 @@ static struct cache_file *make_file(uint64_t key) {
 static struct cache_job *job(enum cache_job_kind what, uint64_t key) {
     struct cache_job *j = calloc(1, sizeof *j);
     assert_non_null(j);
-    *j = (struct cache_job){.what = what, .kind = 1, .key = key};
+    *j = (struct cache_job){.what = what, .kind = identity_key(identity), .key = key};
     if (what == CACHE_WRITE) {
         j->file = make_file(key);
         j->ram_copy = &made.ram_copy;
@@ -84,7 +86,7 @@ static void end_jobs(void) {
         scene.order[n++] = "isWLRT"[j->what];
         if (j->file) {
             j->file->tokens = NULL;
-            cache_file_fini(j->file);
+            record_fini(j->file);
         }
         free(j->file);
         cache_scan_fini(&j->scan);
@@ -128,15 +130,15 @@ static void count(void *arg) {
 
 static void a_write_is_in_pieces(void **state) {
     (void)state;
-    const struct cache_pause pause = {count, NULL};
+    const struct record_pause pause = {count, NULL};
     char dir[] = "/tmp/cache_disk.XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/file", dir);
-    struct cache_file *f = make_file(2);
+    struct record *f = make_file(2);
     assert_int_equal(cache_file_write(f, &made.ram_copy, path, &pause, NULL), 0);
-    assert_int_equal(pauses, 2 * PAGES + 1); // for its sum and for itself; a rest of nothing
+    assert_int_equal(pauses, 2 * PAGES); // for its sum and for itself
     f->tokens = NULL;
-    cache_file_fini(f);
+    record_fini(f);
     free(f);
     open_disk(dir);
     close_disk(dir);
@@ -150,7 +152,8 @@ static struct cache_found *found_key(struct cache_job *j, uint64_t key) {
 }
 
 static void name(char *path, const char *dir, int key) {
-    snprintf(path, 96, "%s/0000000000000001-%016x.kvc", dir, (unsigned)key);
+    snprintf(path, 96, "%s/%016llx-%016x.kvc", dir, (unsigned long long)identity_key(identity),
+             (unsigned)key);
 }
 
 // Heads of a folder in which everything else has gone wrong: names that are swapped, times of a

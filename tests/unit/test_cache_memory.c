@@ -14,6 +14,7 @@
 
 #include "engine/batch/batch.h"
 #include "engine/cache/entries.h"
+#include "models/checkpoint.h"
 #include "ops/exec.h"
 #include "support/copies.h"
 #include "support/tiny_gguf.h"
@@ -385,7 +386,7 @@ static void keep_file(struct scene *s, int at, int64_t point) {
 }
 
 // The path of the file with that many tokens, of which there is one.
-static const struct cache_file *find_file(const struct cache *c, int64_t len, char *path) {
+static const struct record *find_file(const struct cache *c, int64_t len, char *path) {
     const struct cache_entry *y = c->all;
     while (y && (y->len != len || !y->file))
         y = y->next;
@@ -397,14 +398,40 @@ static const struct cache_file *find_file(const struct cache *c, int64_t len, ch
 static void damage_first_page(struct cache *c, int64_t len) {
     char path[CACHE_PATH];
     uint64_t sum;
-    const struct cache_file *y = find_file(c, len, path);
+    const struct record *y = find_file(c, len, path);
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
-    assert_int_equal(fseek(f, (long)cache_file_page(y, 0, 0, &sum), SEEK_SET), 0);
+    assert_int_equal(fseek(f, (long)record_page(y, 0, 0, &sum), SEEK_SET), 0);
     int byte = fgetc(f);
     assert_int_equal(fseek(f, -1, SEEK_CUR), 0);
     assert_int_equal(fputc(byte ^ 1, f), byte ^ 1);
     assert_int_equal(fclose(f), 0);
+}
+
+// A file of the cache that goes on from no other is a saved text, and the other way round.
+static void a_file_is_a_saved_text(struct scene *s, int64_t len) {
+    struct model *m = session_model(s->session);
+    struct checkpoint *c = NULL;
+    struct token_tail tail;
+    struct record head;
+    char path[CACHE_PATH], saved[CACHE_PATH + 8];
+    struct err e = {0};
+    const struct record *f = find_file(s->cache, len, path);
+    assert_int_equal(f->base, 0);
+    assert_int_equal(model_checkpoint_load(m, path, &c, &tail, &e), 0);
+    assert_int_equal(checkpoint_len(c), len);
+    assert_int_equal(tail.n, 0);
+    assert_memory_equal(checkpoint_tokens(c), s->prompt, (size_t)len * sizeof *s->prompt);
+    snprintf(saved, sizeof saved, "%s.saved", path);
+    assert_int_equal(model_checkpoint_save(m, c, NULL, saved, &e), 0);
+    assert_int_equal(cache_file_head(&head, saved, &e), 0);
+    assert_int_equal(head.kind, f->kind);
+    assert_int_equal(head.key, f->key);
+    assert_int_equal(head.bytes, f->bytes);
+    record_fini(&head);
+    unlink(saved);
+    free(tail.ids);
+    checkpoint_destroy(c);
 }
 
 static void drop_images(struct cache *c) {
@@ -577,6 +604,7 @@ static void files_of_newer_versions_stay(void **state) {
     open_scene_with(&s, "cache_new", &o);
     POLL_UNTIL(&s, s.cache->scanned);
     keep_file(&s, 0, POINT);
+    a_file_is_a_saved_text(&s, POINT);
     (void)find_file(s.cache, POINT, path);
     cache_destroy(s.cache);
     FILE *f = fopen(path, "r+b");

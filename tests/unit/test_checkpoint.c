@@ -18,13 +18,13 @@ enum { VOCAB = 300, LONG = 300 };
 
 static struct bytes write_point(struct tiny_rig *r, const struct checkpoint *c) {
     struct bytes b = {0};
-    struct checkpoint_sink to = {bytes_sink, &b};
+    struct record_sink to = {bytes_sink, &b, NULL};
     assert_int_equal(model_checkpoint_write(r->m, c, NULL, &to, &r->e), 0);
     return b;
 }
 
 static int read_point(struct tiny_rig *r, struct bytes *b, struct checkpoint **c) {
-    struct checkpoint_source from = {bytes_source, b};
+    struct record_source from = {bytes_source, b, (int64_t)b->n};
     *c = NULL;
     b->at = 0;
     r->e = (struct err){0};
@@ -187,14 +187,17 @@ static void refuses(struct tiny_rig *r, struct bytes *b, int code, const char *w
     assert_non_null(strstr(r->e.text, word));
 }
 
+static void put_number(unsigned char *p, uint64_t v) {
+    for (int i = 0; i < 8; i++)
+        p[i] = (unsigned char)(v >> (8 * i));
+}
+
 // Computes the hash of a section again after a change of it: its hash follows its payload.
 static void rehash(struct bytes *b, size_t at) {
     uint64_t n = 0;
     for (int i = 0; i < 8; i++)
         n |= (uint64_t)b->data[at + 4 + (size_t)i] << (8 * i);
-    uint64_t h = hash_bytes(b->data + at, (size_t)n + 12, 0);
-    for (int i = 0; i < 8; i++)
-        b->data[at + 12 + n + (size_t)i] = (unsigned char)(h >> (8 * i));
+    put_number(b->data + at + 12 + n, hash_bytes(b->data + at, (size_t)n + 12, 0));
 }
 
 // The same file with other angles has other keys.
@@ -253,11 +256,19 @@ static void refuses_others(void **state) {
     tiny_rig_close(&o);
     refuses(&r, &without, ERR_MISMATCH, "no state of the draft");
     free(without.data);
-    for (unsigned char version = 1; version < 4; version += 2) { // older, newer
-        b.data[8] = version;
-        refuses(&r, &b, ERR_UNSUPPORTED, version == 1 ? "version 1" : "version 3");
-    }
     b.data[8] = 2;
+    refuses(&r, &b, ERR_FORMAT, "older version of coppice");
+    b.data[8] = 4;
+    refuses(&r, &b, ERR_UNSUPPORTED, "newer version of coppice");
+    b.data[8] = 3;
+    static const char *const before[] = {"coppckpt", "coppcach"}; // forms of their own
+    for (int i = 0; i < 2; i++) {
+        memcpy(b.data, before[i], 8);
+        refuses(&r, &b, ERR_FORMAT, "older version of coppice");
+    }
+    memcpy(b.data, "another.", 8);
+    refuses(&r, &b, ERR_FORMAT, "no stored state");
+    memcpy(b.data, "coppstor", 8);
     static const struct {
         const char *line, *word;
     } edits[] = {{"order: ", "computes other bits"},
@@ -296,23 +307,34 @@ static void refuses_nonsense(void **state) {
     struct tiny_rig r;
     struct checkpoint *c;
     struct bytes b = bytes_of(&r, &scene, 40);
+    size_t page = (size_t)kv_pool_layout(r.m->groups[0].pool)->page_bytes;
     size_t at = 12, found = 0;
-    for (; at + 12 < b.n && found < 2;) {
+    for (; at + 12 < b.n - page && found < 2;) {
         uint64_t n = 0;
         for (int i = 0; i < 8; i++)
             n |= (uint64_t)b.data[at + 4 + (size_t)i] << (8 * i);
-        bool tokens = memcmp(b.data + at, "TOKN", 4) == 0;
-        bool group = memcmp(b.data + at, "KVGR", 4) == 0;
-        if (tokens || group) {
-            unsigned char *p = b.data + at + 12 + (tokens ? 0 : n - 2), old[2];
-            memcpy(old, p, 2);
-            memcpy(p, tokens ? "\x2c\x01" : "\x00\x7c", 2); // 300; infinity
+        unsigned char *tokens = memcmp(b.data + at, "TOKN", 4) == 0 ? b.data + at + 12 : NULL;
+        unsigned char *sums = memcmp(b.data + at, "SUMS", 4) == 0 ? b.data + at + 12 : NULL;
+        if (tokens) {
+            unsigned char old[2] = {tokens[0], tokens[1]};
+            memcpy(tokens, "\x2c\x01", 2); // 300
             rehash(&b, at);
             refuses(&r, &b, ERR_FORMAT, "damaged");
-            memcpy(p, old, 2);
+            memcpy(tokens, old, 2);
             rehash(&b, at);
-            found++;
+        } else if (sums) { // of the last page, the only one
+            put_number(sums + n - 8, 0);
+            rehash(&b, at);
+            refuses(&r, &b, ERR_FORMAT, "damaged");
+            b.data[b.n - 1] = 0x7c; // infinity
+            put_number(sums + n - 8, hash_bytes(b.data + b.n - page, page, 0));
+            rehash(&b, at);
+            refuses(&r, &b, ERR_FORMAT, "damaged");
+            b.data[b.n - 1] = 0;
+            put_number(sums + n - 8, hash_bytes(b.data + b.n - page, page, 0));
+            rehash(&b, at);
         }
+        found += tokens || sums;
         at += 12 + n + 8;
     }
     assert_int_equal(found, 2);
@@ -364,7 +386,7 @@ static void failures_leave_nothing(void **state) {
     assert_true(failures >= 5); // pages of three groups, the recurrent save, features
     assert_int_equal(read_point(&r, &b, &c), 0);
     struct bytes full = {.full = b.n / 2};
-    struct checkpoint_sink to = {bytes_sink, &full};
+    struct record_sink to = {bytes_sink, &full, NULL};
     assert_int_equal(model_checkpoint_write(r.m, c, NULL, &to, &r.e), ERR_IO);
     assert_non_null(strstr(r.e.text, "disk is full"));
     checkpoint_destroy(c);
@@ -420,7 +442,7 @@ static void failed_copies_are_reported(void **state) {
         int failures = 0;
         for (int rc = -1; rc; failures += rc != 0) {
             struct bytes out = {0};
-            struct checkpoint_sink to = {bytes_sink, &out};
+            struct record_sink to = {bytes_sink, &out, NULL};
             device.left = failures;
             rc = reading ? read_point(&r, &b, &other)
                          : model_checkpoint_write(r.m, c, NULL, &to, &r.e);

@@ -205,9 +205,9 @@ static void saved_and_forked(void **state) {
             run_to(&c, s, len + 70);
             drafts_as_fresh(&c, s, "origin of a fork");
             struct bytes b = {0};
-            struct checkpoint_sink to = {bytes_sink, &b};
-            struct checkpoint_source from = {bytes_source, &b};
+            struct record_sink to = {bytes_sink, &b, NULL};
             must(&c, model_checkpoint_write(c.r.m, p, NULL, &to, &c.r.e));
+            struct record_source from = {bytes_source, &b, (int64_t)b.n};
             must(&d, model_checkpoint_read(d.r.m, &q, NULL, &from, &d.r.e));
             assert_int_equal(checkpoint_bytes(p), checkpoint_bytes(q));
             must(&d, sequence_restore(t, q, &d.r.e));
@@ -328,17 +328,20 @@ static void refuses_states(void **state) {
     struct sequence *s = text(&c, 40, 40);
     must(&c, sequence_checkpoint(s, &p, &c.r.e));
     struct bytes b = {0};
-    struct checkpoint_sink to = {bytes_sink, &b};
-    struct checkpoint_source from = {bytes_source, &b};
+    struct record_sink to = {bytes_sink, &b, NULL};
     must(&c, model_checkpoint_write(c.r.m, p, NULL, &to, &c.r.e));
+    struct record_source from = {bytes_source, &b, (int64_t)b.n};
     d.m->content = mtp_content(d.m) ^ 2;
     assert_int_equal(model_checkpoint_read(d.r.m, &q, NULL, &from, &d.r.e), ERR_MISMATCH);
     assert_non_null(strstr(d.r.e.text, "another prediction block"));
-    // The newest token of the state, as the last but D numbers of its section.
-    const size_t tail = 40 * (size_t)c.r.shape.dim * sizeof(float);
-    const size_t section = find_section(&b, "ATTD"), end = section_end(&b, section);
-    memcpy(b.data + end - tail - 4, "\x2c\x01\0\0", 4); // 300
+    // The newest token of the state, at the end of its section, which is in the form.
+    const size_t form = find_section(&b, "FORM");
+    size_t section = form + 12;
+    while (memcmp(b.data + section, "ATTD", 4) != 0)
+        section++;
+    memcpy(b.data + section_end(&b, section) - 4, "\x2c\x01\0\0", 4); // 300
     rehash(&b, section);
+    rehash(&b, form);
     b.at = 0;
     assert_int_equal(model_checkpoint_read(c.r.m, &q, NULL, &from, &c.r.e), ERR_FORMAT);
     assert_non_null(strstr(c.r.e.text, "damaged"));

@@ -118,8 +118,7 @@ static int64_t restore_entry(struct cache *c, struct cache_entry *y, const int32
     if (!text)
         return 0;
     prefix_text(y->node, text);
-    struct ram_copy_target to = {.spec = &spec, .vocab = model_params_of(m)->vocab, .tokens = text};
-    int rc = ram_copy_restore(y->ram_copy, &to, &p, NULL);
+    int rc = ram_copy_restore(y->ram_copy, &spec, text, &p, NULL);
     if (!rc)
         rc = sequence_restore(seq, p, NULL);
     checkpoint_destroy(p);

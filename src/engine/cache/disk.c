@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files, then the folder and its thread. Whatever a head says is compared with the size of the file
-// before memory is taken for it.
+// Files, then the folder and its thread.
 #include "engine/cache/disk.h"
 
 #include <dirent.h>
@@ -24,272 +23,44 @@
 #include "formats/content.h"
 #include "state/stored.h"
 
-static const char magic[8] = {'c', 'o', 'p', 'p', 'c', 'a', 'c', 'h'};
-enum { VERSION = 1, SECTION = 20 }; // bytes of a section besides what it holds
-
-void cache_file_fini(struct cache_file *f) {
-    free(f->form);
-    free(f->sums);
-    free(f->tokens);
-    *f = (struct cache_file){0};
-}
-
-int64_t cache_file_memory(const struct cache_file *f) {
-    return (int64_t)(sizeof *f + f->form_bytes) + f->n_sums * (int64_t)sizeof *f->sums;
-}
-
-static int64_t pages_of(const struct cache_file_group *g) {
-    return ceil_div(g->len, KV_PAGE) - g->own;
-}
-
-static int64_t head_bytes(const struct cache_file *f) {
-    int64_t numbers = 8 * 9 + 4 + f->n_groups * 8 * 4;
-    return (int64_t)sizeof magic + 4 + 4 * SECTION + numbers + (f->len - f->common) * 4 +
-           (int64_t)f->form_bytes + f->n_sums * 8;
-}
-
-// Sizes that follow from the others.
-static void measure_file(struct cache_file *f) {
-    int64_t bytes = (int64_t)f->rest_bytes;
-    f->n_sums = 1;
-    for (int g = 0; g < f->n_groups; g++) {
-        f->n_sums += pages_of(&f->groups[g]);
-        bytes += pages_of(&f->groups[g]) * (int64_t)f->groups[g].page_bytes;
-    }
-    f->data = head_bytes(f);
-    f->bytes = f->data + bytes;
-}
-
-int cache_file_of(struct cache_file *f, const struct ram_copy *m, const struct cache_file *base,
-                  int64_t common, struct err *e) {
-    f->len = m->len;
-    f->sparse_end = m->sparse_end;
-    f->base = base ? base->key : 0;
-    f->common = base ? common : 0;
-    f->n_groups = m->n_groups;
-    f->rest_bytes = m->rest_bytes;
-    for (int g = 0; g < m->n_groups; g++) {
-        const struct ram_copy_group *y = &m->groups[g];
-        struct cache_file_group *o = &f->groups[g];
-        *o = (struct cache_file_group){y->page_bytes, y->len, y->first, y->first};
-        if (base && g < base->n_groups && base->groups[g].first <= y->first)
-            o->own =
-                max_i64(y->first, min_i64(common, min_i64(y->len, base->groups[g].len)) / KV_PAGE);
-    }
-    f->form_bytes = m->form_bytes;
-    f->form = malloc(f->form_bytes);
-    measure_file(f);
-    f->sums = calloc((size_t)f->n_sums, sizeof *f->sums);
-    if (!f->form || !f->sums)
-        return err_set(e, ERR_MEMORY, "no memory to write an entry of the prefix cache");
-    memcpy(f->form, m->form, f->form_bytes);
-    return 0;
-}
-
-// Calls with the rest and every page of m that is in the file.
-typedef int piece_fn(void *arg, const void *data, size_t n, int64_t i, struct err *e);
-static int each_piece(const struct cache_file *f, const struct ram_copy *m, piece_fn *call,
-                      void *arg, struct err *e) {
-    int64_t i = 0;
-    int rc = call(arg, m->rest, m->rest_bytes, i++, e);
-    for (int g = 0; g < f->n_groups; g++)
-        for (int64_t p = f->groups[g].own; !rc && p < m->groups[g].n_pages; p++)
-            rc = call(arg, m->groups[g].pages[p]->data, m->groups[g].page_bytes, i++, e);
-    return rc;
-}
-
-enum { AT_ONCE = 4 << 20, UNSYNCED = 64 << 20 }; // bytes
+enum { UNSYNCED = 64 << 20 }; // bytes
 
 struct writing {
-    struct cache_file *f;
-    struct file_new *file;
-    const struct cache_pause *pause;
+    struct file_new file;
     size_t unsynced;
 };
 
-static void pause_now(const struct writing *w) {
-    if (w->pause)
-        w->pause->call(w->pause->arg);
-}
-
-static int add_sum(void *arg, const void *data, size_t n, int64_t i, struct err *e) {
+// Bytes are brought to the disk on the way, so that the end of it does not take long either.
+static int put_bytes(void *arg, const void *data, size_t n, struct err *e) {
     struct writing *w = arg;
-    (void)e;
-    w->f->sums[i] = hash_bytes(data, n, 0);
-    pause_now(w);
-    return 0;
-}
-
-static int put_piece(void *arg, const void *data, size_t n, int64_t i, struct err *e) {
-    struct writing *w = arg;
-    int rc = 0;
-    (void)i;
-    for (size_t at = 0, some; at < n && !rc; at += some) {
-        some = min_size(n - at, AT_ONCE);
-        rc = file_new_write(w->file, (const char *)data + at, some, e);
-        w->unsynced += some;
-        if (!rc && w->unsynced >= UNSYNCED) { // so that the end of it does not take long either
-            if (fflush(w->file->file) == 0)
-                (void)fdatasync(fileno(w->file->file)); // closing reports errors
-            w->unsynced = 0;
-        }
-        pause_now(w);
+    int rc = file_new_write(&w->file, data, n, e);
+    w->unsynced += n;
+    if (!rc && w->unsynced >= UNSYNCED) {
+        if (fflush(w->file.file) == 0)
+            (void)fdatasync(fileno(w->file.file)); // closing reports errors
+        w->unsynced = 0;
     }
     return rc;
 }
 
-static void put_head(struct stored_out *o, const void *arg) {
-    const struct cache_file *f = arg;
-    const uint64_t numbers[] = {(uint64_t)f->bytes,
-                                f->kind,
-                                f->key,
-                                f->base,
-                                (uint64_t)f->len,
-                                (uint64_t)f->sparse_end,
-                                (uint64_t)f->common,
-                                f->form_bytes,
-                                f->rest_bytes};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        stored_put_u64(o, numbers[i]);
-    stored_put_u32(o, (uint32_t)f->n_groups);
-    for (int g = 0; g < f->n_groups; g++) {
-        const struct cache_file_group *y = &f->groups[g];
-        const int64_t own[] = {(int64_t)y->page_bytes, y->len, y->first, y->own};
-        for (int i = 0; i < 4; i++)
-            stored_put_u64(o, (uint64_t)own[i]);
-    }
-}
-
-static void put_tokens(struct stored_out *o, const void *arg) {
-    const struct cache_file *f = arg;
-    for (int64_t i = 0; i < f->len - f->common; i++)
-        stored_put_u32(o, (uint32_t)f->tokens[i]);
-}
-
-static void put_form(struct stored_out *o, const void *arg) {
-    const struct cache_file *f = arg;
-    stored_put(o, f->form, f->form_bytes);
-}
-
-static void put_sums(struct stored_out *o, const void *arg) {
-    const struct cache_file *f = arg;
-    for (int64_t i = 0; i < f->n_sums; i++)
-        stored_put_u64(o, f->sums[i]);
-}
-
-int cache_file_write(struct cache_file *f, const struct ram_copy *m, const char *path,
-                     const struct cache_pause *pause, struct err *e) {
-    struct file_new file;
-    struct writing w = {.f = f, .file = &file, .pause = pause};
-    (void)each_piece(f, m, add_sum, &w, NULL);
-    int rc = file_new_open(&file, path, e);
+int cache_file_write(struct record *r, const struct ram_copy *m, const char *path,
+                     const struct record_pause *pause, struct err *e) {
+    struct writing w = {.unsynced = 0};
+    const struct record_sink to = {put_bytes, &w, pause};
+    int rc = file_new_open(&w.file, path, e);
     if (rc)
         return rc;
-    struct stored_out o = {.sink = stored_to_file, .arg = &file};
-    stored_put(&o, magic, sizeof magic);
-    stored_put_u32(&o, VERSION);
-    stored_section(&o, "HEAD", put_head, f);
-    stored_section(&o, "TOKN", put_tokens, f);
-    stored_section(&o, "FORM", put_form, f);
-    stored_section(&o, "SUMS", put_sums, f);
-    stored_out_fini(&o);
-    rc = o.rc ? err_set(e, o.rc, "%s", o.err.text) : each_piece(f, m, put_piece, &w, e);
+    rc = record_write(r, m, &to, e);
     if (rc) {
-        file_new_abort(&file);
+        file_new_abort(&w.file);
         return rc;
     }
-    return file_new_close(&file, e);
+    return file_new_close(&w.file, e);
 }
 
-static int64_t get_count(struct stored_in *in, int64_t max) {
-    uint64_t n = stored_get_u64(in);
-    if (n > (uint64_t)max)
-        stored_damaged(in);
-    return in->rc ? 0 : (int64_t)n;
-}
-
-static void get_group(struct stored_in *in, struct cache_file_group *y, int64_t len, int64_t max) {
-    y->page_bytes = (uint64_t)get_count(in, max);
-    y->len = get_count(in, len);
-    y->first = get_count(in, ceil_div(y->len, KV_PAGE));
-    y->own = get_count(in, ceil_div(y->len, KV_PAGE));
-    if (y->own < y->first || y->page_bytes == 0)
-        stored_damaged(in);
-}
-
-static void get_head(struct stored_in *in, struct cache_file *f, int64_t bytes) {
-    enum { LONGEST = 1 << 30 };
-    stored_enter_as(in, "HEAD");
-    if (get_count(in, INT64_MAX) != bytes)
-        stored_fail(in, ERR_FORMAT, "it was cut off");
-    f->kind = stored_get_u64(in);
-    f->key = stored_get_u64(in);
-    f->base = stored_get_u64(in);
-    f->len = get_count(in, LONGEST);
-    f->sparse_end = get_count(in, INT64_MAX);
-    f->common = get_count(in, f->len);
-    f->form_bytes = (size_t)get_count(in, bytes);
-    f->rest_bytes = (size_t)get_count(in, bytes);
-    f->n_groups = (int)stored_get_u32(in);
-    if (f->n_groups < 0 || f->n_groups > RAM_COPY_GROUPS || f->len < 1 || (!f->base && f->common))
-        stored_damaged(in);
-    for (int g = 0; !in->rc && g < f->n_groups; g++) {
-        get_group(in, &f->groups[g], f->len, bytes);
-        if (!f->base && f->groups[g].own != f->groups[g].first)
-            stored_damaged(in);
-        if (pages_of(&f->groups[g]) > bytes / (int64_t)max_i64((int64_t)f->groups[g].page_bytes, 1))
-            stored_damaged(in); // so that no sum overflows
-    }
-    stored_leave(in);
-    if (in->rc)
-        return;
-    measure_file(f);
-    if (f->bytes != bytes)
-        stored_damaged(in);
-}
-
-static void get_arrays(struct stored_in *in, struct cache_file *f) {
-    int64_t n = f->len - f->common;
-    f->tokens = malloc((size_t)max_i64(n, 1) * sizeof *f->tokens);
-    f->form = malloc(max_size(f->form_bytes, 1));
-    f->sums = malloc((size_t)f->n_sums * sizeof *f->sums);
-    if (!f->tokens || !f->form || !f->sums) {
-        stored_fail(in, ERR_MEMORY, "no memory for the head of an entry of the prefix cache");
-        return;
-    }
-    stored_enter_as(in, "TOKN");
-    for (int64_t i = 0; i < n; i++)
-        f->tokens[i] = (int32_t)stored_get_u32(in);
-    stored_leave(in);
-    stored_enter_as(in, "FORM");
-    stored_get(in, f->form, f->form_bytes);
-    stored_leave(in);
-    stored_enter_as(in, "SUMS");
-    for (int64_t i = 0; i < f->n_sums; i++)
-        f->sums[i] = stored_get_u64(in);
-    stored_leave(in);
-}
-
-static void check_version(struct stored_in *in) {
-    char found[sizeof magic];
-    in->left = sizeof magic + 4;
-    stored_get(in, found, sizeof found);
-    if (memcmp(found, magic, sizeof magic) != 0)
-        stored_fail(in, ERR_FORMAT, "it is no entry of a prefix cache");
-    uint32_t version = stored_get_u32(in);
-    if (version > VERSION)
-        stored_fail(in, ERR_UNSUPPORTED,
-                    "it was written by a newer version of coppice, which can use it (form %u, here "
-                    "%d); it stays as it is",
-                    version, VERSION);
-    else if (version != VERSION)
-        stored_fail(in, ERR_FORMAT, "it has version %u of the form; this program reads %d", version,
-                    VERSION);
-}
-
-int cache_file_head(struct cache_file *f, const char *path, struct err *e) {
+int cache_file_head(struct record *r, const char *path, struct err *e) {
     struct stat info;
-    *f = (struct cache_file){0};
+    *r = (struct record){0};
     int fd = file_open_own(path, e);
     if (fd < 0)
         return ERR_IO;
@@ -302,28 +73,14 @@ int cache_file_head(struct cache_file *f, const char *path, struct err *e) {
             close(fd);
         return rc;
     }
-    struct stored_in in = {.source = stored_from_file, .arg = file};
-    check_version(&in);
-    get_head(&in, f, info.st_size);
-    if (!in.rc)
-        get_arrays(&in, f);
-    stored_in_fini(&in);
+    const struct record_source from = {stored_from_file, file, info.st_size};
+    int rc = record_read(r, &from, e);
     fclose(file);
-    if (!in.rc)
-        return 0;
-    cache_file_fini(f);
-    return err_set(e, in.rc, "%s: %s", path, in.err.text);
-}
-
-int64_t cache_file_page(const struct cache_file *f, int group, int64_t page, uint64_t *sum) {
-    int64_t at = f->data + (int64_t)f->rest_bytes, i = 1;
-    for (int g = 0; g < group; g++) {
-        at += pages_of(&f->groups[g]) * (int64_t)f->groups[g].page_bytes;
-        i += pages_of(&f->groups[g]);
-    }
-    page -= f->groups[group].own;
-    *sum = f->sums[i + page];
-    return at + page * (int64_t)f->groups[group].page_bytes;
+    if (rc)
+        return err_prefix(e, "%s", path);
+    free(r->identity);
+    r->identity = NULL;
+    return 0;
 }
 
 static int read_piece(int fd, const struct cache_piece *p, struct err *e) {
@@ -498,7 +255,7 @@ static void read_head(const struct cache_disk *d, struct cache_found *f) {
     int rc = f->head ? cache_file_head(f->head, path, &e) : ERR_MEMORY;
     if (!rc && (f->head->key != f->key || f->head->kind != f->kind)) {
         rc = err_set(&e, ERR_FORMAT, "%s has the name of another file", path);
-        cache_file_fini(f->head);
+        record_fini(f->head);
     }
     if (!rc)
         return;
@@ -536,7 +293,7 @@ static void scan_folder(struct cache_disk *d, struct cache_job *j) {
 void cache_scan_fini(struct cache_scan *s) {
     for (int64_t i = 0; i < s->n; i++) {
         if (s->found[i].head)
-            cache_file_fini(s->found[i].head);
+            record_fini(s->found[i].head);
         free(s->found[i].head);
         free(s->found[i].why);
     }
@@ -583,7 +340,7 @@ static void identify_model(struct cache_disk *d, struct cache_job *j) {
 static void run_urgent(void *arg);
 
 static void run_job(struct cache_disk *d, struct cache_job *j) {
-    const struct cache_pause pause = {run_urgent, d};
+    const struct record_pause pause = {run_urgent, d};
     char path[CACHE_PATH];
     cache_disk_path(d, j->kind, j->key, path);
     switch (j->what) {

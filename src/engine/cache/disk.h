@@ -1,62 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries of the prefix cache as files of a folder. A file is a RAM copy (state/ram_copy.h) with
-// the tokens that it is of, less what another file has that begins alike, its base. A head of
-// sections with hashes (state/stored.h) says what there is; after it come the bytes of devices and
-// whole pages, each with a hash in the head, so that any of them can be read alone. The form is
-// described in docs/prefix-cache.md. Files appear whole and never change, so that a process may end
-// at any moment. A thread reads and writes them concurrently with the engine. One process at a time
-// writes in a folder, which holds the folder's lock; others only read. It does not depend on the
-// tree and the budget; the functions of files may be called by any thread.
+// Entries of the prefix cache as files of a folder. A file is a record (state/record.h), relative
+// to another file that begins alike, its base. Files appear whole and never change, so that a
+// process may end at any moment. A thread reads and writes them concurrently with the engine. One
+// process at a time writes in a folder, which holds the folder's lock; others only read. It does
+// not depend on the tree and the budget; the functions of files may be called by any thread.
 #ifndef COPPICE_ENGINE_CACHE_DISK_H
 #define COPPICE_ENGINE_CACHE_DISK_H
 
 #include "formats/gguf/gguf.h"
-#include "state/ram_copy.h"
+#include "state/record.h"
 
-struct cache_file_group {
-    uint64_t page_bytes;
-    int64_t len, first; // as of a RAM copy
-    int64_t own;        // pages own .. are in this file, those before in its base
-};
-
-// The head of a file.
-struct cache_file {
-    uint64_t kind; // what the state is of and how it was read: model, draft, codecs, device ...
-    uint64_t key, base; // of this text, of the base's; base 0: there is none
-    int64_t len, sparse_end;
-    int64_t common; // tokens, first ones, that are the base's
-    int n_groups;
-    struct cache_file_group groups[RAM_COPY_GROUPS];
-    unsigned char *form; // [form_bytes]
-    size_t form_bytes, rest_bytes;
-    uint64_t *sums; // [n_sums] of rest, then of the pages, group by group
-    int64_t n_sums;
-    int32_t *tokens;     // [len - common] after those
-    int64_t data, bytes; // where the rest begins; of the whole file
-};
-void cache_file_fini(struct cache_file *f);
-// Its bytes in memory, without tokens.
-int64_t cache_file_memory(const struct cache_file *f);
-
-// Describes m as a file relative to a base, whose pages below those shared are not written again;
-// base: NULL for none. Kind, key and tokens (taken over) are the caller's. ERR_MEMORY.
-int cache_file_of(struct cache_file *f, const struct ram_copy *m, const struct cache_file *base,
-                  int64_t common, struct err *e);
-// Writes it whole or not at all (base/file.h). Sets the sums. pause (NULL: none) is called
-// between pieces of at most 4 MiB, of which at most 64 MiB wait to be brought to the disk. ERR_IO,
-// ERR_MEMORY.
-struct cache_pause {
-    void (*call)(void *arg);
-    void *arg;
-};
-int cache_file_write(struct cache_file *f, const struct ram_copy *m, const char *path,
-                     const struct cache_pause *pause, struct err *e);
-
-// Reads a head from the begin of a file of that many bytes. ERR_FORMAT: cut off, damaged, or none;
-// ERR_UNSUPPORTED: another version; ERR_MEMORY. After an error there is nothing to free.
-int cache_file_head(struct cache_file *f, const char *path, struct err *e);
-// Where a page of the file lies.
-int64_t cache_file_page(const struct cache_file *f, int group, int64_t page, uint64_t *sum);
+// Writes a record whole or not at all (base/file.h); at most 64 MiB wait to be brought to the disk.
+// ERR_IO, ERR_MEMORY.
+int cache_file_write(struct record *r, const struct ram_copy *m, const char *path,
+                     const struct record_pause *pause, struct err *e);
+// Reads a head, but not the identity. Errors as of record_read; ERR_IO.
+int cache_file_head(struct record *r, const char *path, struct err *e);
 
 // Bytes to be read, and their hash.
 struct cache_piece {
@@ -104,11 +63,10 @@ enum cache_job_kind {
 // The files of the folder.
 struct cache_found {
     uint64_t kind, key;
-    int64_t bytes, age; // size; seconds since it was last of use
-    struct cache_file
-        *head;  // of the job's kind and not known yet; NULL: others, or it cannot be used
-    char *why;  // for which reason, or NULL
-    bool newer; // a newer version can use it
+    int64_t bytes, age;  // size; seconds since it was last of use
+    struct record *head; // of the job's kind and not known yet; NULL: others, or it cannot be used
+    char *why;           // for which reason, or NULL
+    bool newer;          // a newer version can use it
 };
 struct cache_scan {
     uint64_t *known; // [n_known] keys of the job's kind, rising
@@ -130,7 +88,7 @@ struct cache_load {
 struct cache_job {
     enum cache_job_kind what;
     uint64_t kind, key;        // of the file; of LOAD and SCAN the kind only
-    struct cache_file *file;   // WRITE
+    struct record *file;       // WRITE
     struct ram_copy *ram_copy; // WRITE: what is written; LOAD: what is filled
     struct cache_piece *pieces;
     struct cache_load *loads; // [n_loads]

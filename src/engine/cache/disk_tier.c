@@ -53,15 +53,19 @@ static void free_job(struct cache_job *j) {
     free(j);
 }
 
-static uint64_t text_key(const struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end) {
-    return hash_bytes(ids, (size_t)n * sizeof *ids, c->kind ^ (uint64_t)min_i64(n, sparse_end)) | 1;
+// What is only read and written, and found again otherwise.
+static void forget_words(struct record *f) {
+    free(f->tokens);
+    free(f->identity);
+    f->tokens = NULL;
+    f->identity = NULL;
 }
 
 static void forget_file(struct cache *c, struct cache_entry *y) {
     c->stats.disk_bytes -= y->file->bytes;
     c->stats.files--;
-    c->blocks.other -= cache_file_memory(y->file);
-    cache_file_fini(y->file);
+    c->blocks.other -= record_memory(y->file);
+    record_fini(y->file);
     free(y->file);
     y->file = NULL;
     y->stored = y->lost = false;
@@ -156,7 +160,7 @@ static bool make_disk_room(struct cache *c, int64_t bytes, const struct cache_en
 }
 
 // Takes a file over that is there, or on its way.
-static void take_file(struct cache *c, struct cache_entry *y, struct cache_file *f,
+static void take_file(struct cache *c, struct cache_entry *y, struct record *f,
                       struct cache_entry *base) {
     y->file = f;
     y->base = base;
@@ -164,31 +168,30 @@ static void take_file(struct cache *c, struct cache_entry *y, struct cache_file 
         base->dependents++;
     c->stats.files++;
     c->stats.disk_bytes += f->bytes;
-    c->blocks.other += cache_file_memory(f);
+    c->blocks.other += record_memory(f);
 }
 
 // The head of an entry's file, relative to a base where there is one.
-static struct cache_file *describe_file(struct cache *c, const struct cache_entry *y,
-                                        struct cache_entry **base) {
+static struct record *describe_file(struct cache *c, const struct cache_entry *y,
+                                    struct cache_entry **base) {
     int32_t *text = malloc((size_t)y->len * sizeof *text);
-    struct cache_file *f = calloc(1, sizeof *f);
+    struct record *f = calloc(1, sizeof *f);
     struct cache_wanted w = {.sparse_end = y->sparse_end, .file = true};
     int64_t common = 0;
     int rc = !text || !f ? ERR_MEMORY : 0;
     if (!rc) {
         prefix_text(y->node, text);
         *base = cache_nearest(c, text, y->len, &w, &common);
-        rc = cache_file_of(f, y->ram_copy, *base ? (*base)->file : NULL, common, NULL);
+        rc = record_of(f, c->identity, y->ram_copy, *base ? (*base)->file : NULL, common, NULL);
     }
     if (!rc) {
-        f->kind = c->kind;
-        f->key = text_key(c, text, y->len, y->sparse_end);
+        f->key = record_key(c->kind, text, y->len, y->sparse_end);
         memmove(text, text + f->common, (size_t)(y->len - f->common) * sizeof *text);
         f->tokens = text;
         return f;
     }
     if (f)
-        cache_file_fini(f);
+        record_fini(f);
     free(f);
     free(text);
     return NULL;
@@ -216,7 +219,7 @@ void cache_disk_tier_offer(struct cache *c, struct cache_entry *y) {
     if (!c->scanned || !same_model(c) || !cache_disk_writes(c->disk) || y->file || !y->ram_copy ||
         cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
         return;
-    struct cache_file *f = describe_file(c, y, &base);
+    struct record *f = describe_file(c, y, &base);
     if (!f)
         return;
     bool room = !is_newer(c, f->key) && make_disk_room(c, f->bytes, base);
@@ -226,7 +229,7 @@ void cache_disk_tier_offer(struct cache *c, struct cache_entry *y) {
         j = make_job(c, CACHE_WRITE, y);
     }
     if (!room) {
-        cache_file_fini(f);
+        record_fini(f);
         free(f);
     } else if (!j) {
         forget_file(c, y);
@@ -243,8 +246,7 @@ void cache_disk_tier_offer(struct cache *c, struct cache_entry *y) {
 static void finish_write(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
     y->writing = false;
     c->pinned -= y->pinned;
-    free(y->file->tokens);
-    y->file->tokens = NULL;
+    forget_words(y->file);
     if (!j->rc && !y->lost) {
         y->stored = true;
         c->stats.written++;
@@ -261,7 +263,7 @@ static void finish_write(struct cache *c, struct cache_entry *y, const struct ca
 
 // A RAM copy for a file's, with what memory has of it already; the others are to be read.
 static struct ram_copy *make_ram_copy(struct cache *c, const struct cache_entry *y) {
-    const struct cache_file *f = y->file;
+    const struct record *f = y->file;
     struct ram_copy shape = {.len = y->len,
                              .sparse_end = y->sparse_end,
                              .n_groups = f->n_groups,
@@ -304,14 +306,14 @@ struct page_run {
 };
 
 // The pieces of pages of one file that are to be read; how many.
-static int64_t add_pages(const struct cache *c, struct cache_piece *out, const struct cache_file *f,
+static int64_t add_pages(const struct cache *c, struct cache_piece *out, const struct record *f,
                          const struct ram_copy *m, struct page_run r) {
     const struct kv_layout *layout = c->layouts[r.group]; // right_pages
     int64_t n = 0;
     for (int64_t i = r.from; i < r.to; i++) {
         struct ram_copy_page *p = m->groups[r.group].pages[i];
         struct cache_piece piece = {.to = p->data, .bytes = p->bytes, .page = layout};
-        piece.at = cache_file_page(f, r.group, i, &piece.sum);
+        piece.at = record_page(f, r.group, i, &piece.sum);
         if (ram_copy_page_own(p))
             out[n++] = piece;
     }
@@ -333,7 +335,7 @@ static bool find_pieces(const struct cache *c, struct cache_job *j, const struct
         return false;
     n = 0;
     for (const struct cache_entry *z = y; z; z = z->base) {
-        const struct cache_file *f = z->file;
+        const struct record *f = z->file;
         struct cache_load *load = &j->loads[j->n_loads];
         *load = (struct cache_load){f->key, n, 0};
         if (z == y && f->rest_bytes)
@@ -409,13 +411,12 @@ void cache_disk_tier_touch(struct cache *c, struct cache_entry *y) {
 }
 
 // Whether a head fits its base, and the text of both together.
-static int32_t *file_text(struct cache *c, const struct cache_file *f,
-                          const struct cache_entry *base) {
+static int32_t *file_text(struct cache *c, const struct record *f, const struct cache_entry *base) {
     int64_t vocab = model_params_of(session_model(c->session))->vocab;
-    bool good =
-        f->common <= (base ? base->len : 0) && f->len <= model_max_ctx(session_model(c->session));
+    bool good = !f->n_tail && f->common <= (base ? base->len : 0) &&
+                f->len <= model_max_ctx(session_model(c->session));
     for (int g = 0; g < f->n_groups && base && good; g++) {
-        const struct cache_file_group *o = &f->groups[g], *b = &base->file->groups[g];
+        const struct record_group *o = &f->groups[g], *b = &base->file->groups[g];
         good = g < base->file->n_groups && b->page_bytes == o->page_bytes &&
                (o->own == o->first ||
                 (b->first <= o->first && o->own * KV_PAGE <= min_i64(b->len, f->common)));
@@ -429,14 +430,14 @@ static int32_t *file_text(struct cache *c, const struct cache_file *f,
     if (base)
         prefix_text(base->node, text);
     memcpy(text + f->common, f->tokens, (size_t)(f->len - f->common) * sizeof *text);
-    if (text_key(c, text, f->len, f->sparse_end) == f->key)
+    if (record_key(c->kind, text, f->len, f->sparse_end) == f->key)
         return text;
     free(text);
     return NULL;
 }
 
 // Whether a file's pages are this model's.
-static bool right_pages(const struct cache *c, const struct cache_file *f) {
+static bool right_pages(const struct cache *c, const struct record *f) {
     for (int g = 0; g < f->n_groups; g++)
         if (!c->layouts[g] || f->groups[g].page_bytes != (uint64_t)c->layouts[g]->page_bytes)
             return false;
@@ -444,8 +445,8 @@ static bool right_pages(const struct cache *c, const struct cache_file *f) {
 }
 
 // Makes the entry of a file that was found; NULL: it is of no use.
-static struct cache_entry *adopt_file(struct cache *c, struct cache_file *f,
-                                      struct cache_entry *base, int64_t age) {
+static struct cache_entry *adopt_file(struct cache *c, struct record *f, struct cache_entry *base,
+                                      int64_t age) {
     int32_t *text = right_pages(c, f) ? file_text(c, f, base) : NULL;
     struct prefix_node *n = NULL;
     struct cache_entry *y = NULL;
@@ -460,8 +461,7 @@ static struct cache_entry *adopt_file(struct cache *c, struct cache_file *f,
     free(text);
     if (!y || y->file)
         return NULL;
-    free(f->tokens);
-    f->tokens = NULL;
+    forget_words(f);
     take_file(c, y, f, base);
     y->stored = true;
     if (!y->ram_copy)
@@ -502,7 +502,7 @@ static void adopt_with_bases(struct cache *c, const struct candidates *all, stru
         one = one->found->head->base ? find_key(all, one->found->head->base) : NULL;
     }
     while (n-- > 0) {
-        struct cache_file *f = way[n]->found->head;
+        struct record *f = way[n]->found->head;
         struct candidate *base = f->base ? find_key(all, f->base) : NULL;
         if (f->base && (!base || !base->entry))
             continue;
@@ -654,10 +654,10 @@ static void identified(struct cache *c, uint64_t content, uint64_t stamp) {
         str_fini(&identity);
         return;
     }
-    c->kind = identity_key(&identity);
+    c->identity = identity.data;
+    c->kind = identity_key(c->identity);
     c->content = content;
     c->stamp = stamp;
-    str_fini(&identity);
     begin_scan(c);
 }
 
@@ -742,10 +742,11 @@ void cache_disk_tier_close(struct cache *c) {
     for (struct cache_entry *y = c->all; y; y = y->next) {
         if (!y->file)
             continue;
-        cache_file_fini(y->file);
+        record_fini(y->file);
         free(y->file);
         y->file = NULL;
     }
     free(c->other);
     free(c->newer);
+    free(c->identity);
 }

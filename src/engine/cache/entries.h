@@ -71,7 +71,7 @@ struct cache_entry {
     bool invalid;                  // it shares pages with one that was
     int64_t used, hits;            // when it was last of use, by the cache's clock; how often
     // On the disk:
-    struct cache_file *file;   // NULL: it is not there
+    struct record *file;       // NULL: it is not there
     bool stored, lost;         // it has been written; it is to be given up once its job has ended
     bool newer;                // a newer version has written it, so it is not removed
     struct cache_entry *base;  // whose file its own goes on from
@@ -100,7 +100,8 @@ struct cache {
     struct cache_stats stats;
     struct cache_disk *disk; // NULL: none
     bool scanned, scanning;  // it is known what lies there; it is looked at
-    uint64_t kind;           // of its files, once they are scanned
+    char *identity;          // of its files, once the model's file is known
+    uint64_t kind;           // its key
     uint64_t content, stamp; // of the model's file (formats/content.h), once they are known
     bool changed;            // it is another one now, or that is being found out
     const struct kv_layout *layouts[RAM_COPY_GROUPS]; // of their pages
