@@ -295,6 +295,9 @@ if [ -n "$target" ] && has generate; then
     refuse 2 "'--max-ctx' takes auto or an integer from 0" generate -m "$target" -p x --max-ctx -1
     refuse 2 "'--max-ctx' takes auto or an integer from 0" logits -m "$target" -p x --max-ctx 12k
     refuse 2 "'--cuda-path' takes one of" generate -m "$target" -p x --cuda-path fast
+    accept "tokens, keys as q4_0 and values as tq3_0" inspect --plan "$target" --max-ctx 9000 \
+        --kv-type-k q4_0 --kv-type-v tq3_0
+    accept "may be taken" inspect --plan "$target" -d "$draft" --vram-limit 64M
     refuse 2 "from 0 to 1048576" generate -m "$target" -p x --max-ctx 1048577
     refuse 2 "'--rope-scaling' takes one of" generate -m "$target" -p x --rope-scaling ntk
     refuse 2 "--rope-freq-scale is one over" generate -m "$target" -p x --rope-scale 2 --rope-freq-scale 0.5

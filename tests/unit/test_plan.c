@@ -143,6 +143,16 @@ static void prints_one_line(void **state) {
         "MiB, state "
         "400.00 MiB, workspace 500.00 MiB; 20.32 GiB with a context of 32768 tokens, "
         "keys as f16 and values as f16, which leaves 3.68 GiB free");
+    p.rows = 768;
+    p.usual_rows = 768;
+    str_clear(&text);
+    plan_print(&p, &text);
+    assert_null(strstr(text.data, "rows"));
+    p.usual_rows = 3072;
+    str_clear(&text);
+    plan_print(&p, &text);
+    assert_non_null(
+        strstr(text.data, "; passes of prompts have 768 rows in place of 3072, so that it fits"));
     str_fini(&text);
 }
 

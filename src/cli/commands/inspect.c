@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "engine/session/session.h"
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
 #include "formats/safetensors.h"
@@ -417,8 +418,52 @@ static int print_file_json(const struct inspected *f, const char *path, struct e
     return cli_print_json(&w, e);
 }
 
+// What running a target, or a pair, takes: the plan that opening it on a CPU would make.
+static int print_memory_plan(const struct cli_args *a, const char *path, struct err *e) {
+    struct session_options o = session_options_default();
+    struct memory_plan p;
+    struct str out = {0};
+    const int k = options_given(&a->opt, OPT_KV_TYPE_K) ? OPT_KV_TYPE_K : 0,
+              v = options_given(&a->opt, OPT_KV_TYPE_V) ? OPT_KV_TYPE_V : 0;
+    o.model = path;
+    o.device = "cpu";
+    o.draft = options_given(&a->opt, OPT_DRAFT) ? options_str(&a->opt, OPT_DRAFT) : NULL;
+    o.target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);
+    o.target.memory_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
+    o.target.max_seqs = 1;
+    o.target.codec_k = k ? (enum kv_codec_id)options_int(&a->opt, k) : KV_F16;
+    o.target.codec_v = v ? (enum kv_codec_id)options_int(&a->opt, v) : KV_F16;
+    int rc = session_measure(&o, &p, e);
+    if (rc && !p.weights)
+        return rc;
+    const int64_t windows = kv_needs_windows(&p.kv, p.context, p.step);
+    const struct {
+        const char *text;
+        int64_t bytes;
+    } rows[] = {{"weights", p.weights},
+                {"draft", p.draft},
+                {"keys and values", plan_kv(&p, p.context) - windows},
+                {"those within windows", windows},
+                {"state of a sequence", p.state},
+                {"workspace", p.scratch},
+                {"together", plan_total(&p)},
+                {"may be taken", p.available}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].bytes)
+            str_printf(&out, "  %-28s %14" PRId64 " bytes\n", rows[i].text, rows[i].bytes);
+    str_printf(&out, "  %-28s %14" PRId64 " tokens, keys as %s and values as %s\n", "context",
+               p.context, kv_codec_of(p.codec_k)->name, kv_codec_of(p.codec_v)->name);
+    if (p.rows < p.usual_rows)
+        str_printf(&out, "  %-28s %14d in place of %d, so that it fits\n",
+                   "rows of a prompt's pass", p.rows, p.usual_rows);
+    const int printed = cli_print(&out, rc ? &(struct err){0} : e);
+    return rc ? rc : printed;
+}
+
 int cmd_inspect(const struct cli_args *a, struct err *e) {
     const char *path = a->opt.operands[0];
+    if (options_flag(&a->opt, OPT_PLAN))
+        return print_memory_plan(a, path, e);
     struct inspected f = {0};
     int rc = is_safetensors(path) ? safetensors_open(&f.safetensors, path, e)
                                   : gguf_open(&f.gguf, path, e);

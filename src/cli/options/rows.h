@@ -79,6 +79,7 @@ enum cli_option {
     OPT_KV_TYPE,
     OPT_KV_TYPE_K,
     OPT_KV_TYPE_V,
+    OPT_PLAN,
     OPT_ROPE_SCALING,
     OPT_ROPE_SCALE,
     OPT_ROPE_FREQ_BASE,

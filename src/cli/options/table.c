@@ -41,7 +41,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                            "Hub, which is fetched if it is not in the cache; chat and serve take "
                            "the bundled one without it"},
     [OPT_DRAFT] =
-        {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
+        {"draft", 'd', OPTION_STRING, "FILE",
+         .groups = DECODING | DRAFT | PROFILE | CLI_BIT(CLI_INSPECT),
          .help =
              "draft model: a GGUF file, a model.safetensors with its config.json, or "
              "OWNER/REPO of the Hub; auto, which chat, serve and daemon take for granted: the "
@@ -257,7 +258,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on after end-of-text tokens"},
     [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, MODEL_MAX_CTX,
-                     .groups = RUNNING & ~PERPLEX,
+                     .groups = (RUNNING & ~PERPLEX) | CLI_BIT(CLI_INSPECT),
                      .help = "max tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
     [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
@@ -269,9 +270,15 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                      .help = "how keys and values are stored; auto: f16 where the context fits "
                              "the memory so, else q8_0"},
     [OPT_KV_TYPE_K] = {"kv-type-k", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
-                       .groups = RUNNING, .help = "how keys are stored, in place of --kv-type"},
+                       .groups = RUNNING | CLI_BIT(CLI_INSPECT),
+                       .help = "how keys are stored, in place of --kv-type"},
     [OPT_KV_TYPE_V] = {"kv-type-v", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
-                       .groups = RUNNING, .help = "how values are stored, in place of --kv-type"},
+                       .groups = RUNNING | CLI_BIT(CLI_INSPECT),
+                       .help = "how values are stored, in place of --kv-type"},
+    [OPT_PLAN] = {"plan", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_INSPECT),
+                  .help = "list what running takes of memory, item by item, for --max-ctx tokens, "
+                          "as a CPU would hold it; with -d of the pair, with --vram-limit whether "
+                          "it fits, or with --max-ctx auto what does"},
     [OPT_ROPE_SCALING] =
         {"rope-scaling", 0, OPTION_CHOICE, "KIND", .choices = "none|linear|yarn", .groups = RUNNING,
          .help = "how positions are slowed down for a context longer than the trained one, in "
@@ -323,7 +330,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                        .choices = "small|mma|wgmma|auto", .groups = RUNNING,
                        .help = "matrix instructions of the GPU to use"},
     [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
-                        .groups = RUNNING | COMPRESS,
+                        .groups = RUNNING | CLI_BIT(CLI_INSPECT) | COMPRESS,
                         .help = "max GPU memory to take, for example 24G; 0 for all that is free"},
     [OPT_SPARK] = {"spark", 0, OPTION_FLAG, .groups = RUNNING,
                    .help = "keep which experts of a model were used in MODEL.spark, so that the "

@@ -202,6 +202,9 @@ void plan_print(const struct memory_plan *p, struct str *out) {
         size_text(size, p->available - plan_total(p));
         str_printf(out, ", which leaves %s free", size);
     }
+    if (p->rows < p->usual_rows)
+        str_printf(out, "; passes of prompts have %d rows in place of %d, so that it fits", p->rows,
+                   p->usual_rows);
     print_cpu_experts(p, out);
 }
 
@@ -477,6 +480,8 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     if (rc)
         return rc;
     r->target.max_ctx = p->context;
+    p->rows = r->chunk;
+    p->usual_rows = open ? chunk : r->chunk;
     if (p->resident >= p->experts) {
         r->target.lent_rows = 0;
         return 0;

@@ -49,9 +49,10 @@ struct memory_plan {
     // the rows of the largest such pass; else 0.
     int64_t among_slots, lent_rows;
     bool slabs; // pages lie in slabs of a device (base/memory/slabs.h), which hold more than pages
-    int64_t available; // what may be taken; 0: unknown, then everything fits
-    int64_t trained;   // context that the model was trained for, tokens
-    int64_t context;   // tokens that the plan is for
+    int64_t available;    // what may be taken; 0: unknown, then everything fits
+    int64_t trained;      // context that the model was trained for, tokens
+    int64_t context;      // tokens that the plan is for
+    int rows, usual_rows; // of a prompt's pass, and those that it would have with more memory
     enum kv_codec_id codec_k, codec_v;
 };
 
