@@ -301,8 +301,8 @@ if [ -n "$target" ] && has generate; then
     refuse 2 "from 0 to 1048576" generate -m "$target" -p x --max-ctx 1048577
     refuse 2 "'--rope-scaling' takes one of" generate -m "$target" -p x --rope-scaling ntk
     refuse 2 "--rope-freq-scale is one over" generate -m "$target" -p x --rope-scale 2 --rope-freq-scale 0.5
-    refuse 1 "give one with --rope-scale" generate -m "$target" -p x --rope-scaling yarn
-    refuse 1 "add --rope-scaling yarn" logits -m "$target" -p x --yarn-orig-ctx 4096
+    refuse 2 "give one with --rope-scale" generate -m "$target" -p x --rope-scaling yarn
+    refuse 2 "add --rope-scaling yarn" logits -m "$target" -p x --yarn-orig-ctx 4096
     refuse 2 "'--kv-type-k' takes one of" generate -m "$target" -p x --kv-type-k q3
     refuse 1 "for models of experts on a GPU" generate -m "$target" -p x --device cpu --spark-slots 4
     refuse 1 "and the CPU is used" generate -m "$target" -p x --device cpu --spark-vram 12G
