@@ -32,7 +32,7 @@ def compiled(build, folder, values):
     """test_budget and test_budget_texts with the constants' values, in a folder of their own."""
     left = dict(values)
     (folder / "spec/tree").mkdir(parents=True)
-    for name in ("price.h", "price.c", "budget.c"):
+    for name in ("price.h", "price.c", "chances.h", "chances.c", "budget.c"):
         text = (TREE / name).read_text()
         for constant in list(left):
             text, found = re.subn(rf"\b({constant} = )[\d.]+(?=[,; ])", rf"\g<1>{left[constant]}", text)
@@ -40,12 +40,13 @@ def compiled(build, folder, values):
                 del left[constant]
         (folder / "spec/tree" / name).write_text(text)
     if left:
-        sys.exit(f"budget_replay.py: no constant {', '.join(left)} in src/spec/tree/budget.c, price.c or price.h")
+        sys.exit(f"budget_replay.py: no constant {', '.join(left)} in budget, chances or price of src/spec/tree")
     programs = [folder / "test_budget", folder / "test_budget_texts"]
     for program in programs:
         subprocess.run([os.environ.get("CC", "cc"), "-std=gnu17", "-O2", "-ffp-contract=off", f"-I{folder}",
                         f"-I{ROOT}/src", f"-I{ROOT}/tests", f'-DTEST_DATA="{ROOT}/tests"', "-o", program,
-                        folder / "spec/tree/budget.c", folder / "spec/tree/price.c", ROOT / "tests/unit/sim_budget.c",
+                        *(folder / "spec/tree" / f"{name}.c" for name in ("budget", "chances", "price")),
+                        ROOT / "tests/unit/sim_budget.c",
                         ROOT / f"tests/unit/{program.name}.c", build / "src/libcoppice.a", "-lcmocka", "-ljson-c",
                         "-lm"], check=True)
     return programs

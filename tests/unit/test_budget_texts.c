@@ -140,9 +140,10 @@ static void never_slower(const char *name, const char *path) {
         if (only_figures)
             continue;
         bool dear = sim_draft_ms(d, 1, 0) > sim_pass_ms(d, 1, 1);
-        assert_true(turn.worst > (dear ? 0.75 : 0.9) && turn.fixed > (dear ? 0.94 : 0.98));
-        assert_true(brief.worst > (dear ? 0.66 : 0.8));
-        assert_true(first.worst > (dear ? 0.64 : 0.94) && first.fixed > (dear ? 0.86 : 0.94));
+        assert_true(turn.worst > (dear ? 0.9 : 0.95) && turn.fixed > (dear ? 0.98 : 0.99));
+        assert_true(turn.below <= (dear ? 15 : 3));
+        assert_true(brief.worst > (dear ? 0.8 : 0.82));
+        assert_true(first.worst > (dear ? 0.65 : 0.9) && first.fixed > 0.94);
     }
 }
 

@@ -341,13 +341,46 @@ static void kept_in_a_file(void **state) {
     str_fini(&path);
 }
 
+// On a CPU drafts wait for a plain step; what is little known is cautiously dear, and less so once
+// it was seen. Dear rows make a draft that was not seen dearer, too.
+static void little_known_is_dear(void **state) {
+    struct price *cpu, *gpu;
+    (void)state;
+    assert_int_equal(price_create(&cpu, PRICE_CPU, NULL, NULL, NULL), 0);
+    assert_int_equal(price_create(&gpu, PRICE_GPU, NULL, NULL, NULL), 0);
+    assert_true(!price_settled(cpu) && price_settled(gpu));
+    price_note_pass(cpu, 1, 1, 10);
+    assert_true(price_settled(cpu));
+    double draft = price_draft_ms(cpu, 0, 1, 0), far = price_cautious_draft_ms(cpu, 0, 1, 0);
+    assert_true(far > 1.3 * draft);
+    for (int i = 0; i < 4; i++) {
+        price_note_pass(cpu, 4, 1, 23);
+        price_note_pass(cpu, 1, 1, 10);
+    }
+    double dearer = price_draft_ms(cpu, 0, 1, 0);
+    assert_true(dearer > 2 * draft && dearer < 5 * draft);
+    assert_true(price_pass_ms(cpu, 2, 1) > 1.3 * price_pass_ms(cpu, 1, 1));
+    draft = price_draft_ms(cpu, 0, 1, 0);
+    for (int i = 0; i < 4; i++)
+        price_note_draft(cpu, 0, 1, 0, draft);
+    assert_true(price_cautious_draft_ms(cpu, 0, 1, 0) < 1.1 * price_draft_ms(cpu, 0, 1, 0));
+    price_destroy(cpu);
+    price_destroy(gpu);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learns_scale_and_slope), cmocka_unit_test(sequences_and_members),
-        cmocka_unit_test(disturbances),           cmocka_unit_test(depths),
-        cmocka_unit_test(passes_by_depth),        cmocka_unit_test(kept_in_a_file),
-        cmocka_unit_test(rows_cost_experts),      cmocka_unit_test(experts_with_a_file),
-        cmocka_unit_test(rows_share_experts),     cmocka_unit_test(several_drafts),
+        cmocka_unit_test(little_known_is_dear),
+        cmocka_unit_test(learns_scale_and_slope),
+        cmocka_unit_test(sequences_and_members),
+        cmocka_unit_test(disturbances),
+        cmocka_unit_test(depths),
+        cmocka_unit_test(passes_by_depth),
+        cmocka_unit_test(kept_in_a_file),
+        cmocka_unit_test(rows_cost_experts),
+        cmocka_unit_test(experts_with_a_file),
+        cmocka_unit_test(rows_share_experts),
+        cmocka_unit_test(several_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,9 @@
 // plain decoding in the same time, or takes away what it lost; when the credit is used up, drafting
 // pauses, each time for twice as long (exponential backoff). How much it can be, and what there is
 // of it after a pause, is a share of the text decoded: so little can be lost, and a text on which
-// drafting begins to pay late is still found out.
+// drafting begins to pay late is still found out. Where arithmetic bounds a CPU a vain step can
+// cost one to three tokens. Such a step needs all its cost in the credit beforehand, is drafted
+// only as deep as that pays for, and a pause after it is as long as a share of the text takes.
 //
 // Guesses that cost nothing to make are always made. The token that is chosen next shows whether
 // the first of them was right, so a text on which guessing fails is known without verifying any,
@@ -51,6 +53,9 @@ static const double CREDIT_SHARE = 0.01; // of its tokens, which may be lost bes
 // The most credit there may be, besides that share; and steps that a pause may last, as many as the
 // share needs for it.
 static const double CREDIT_MAX = FEW * CREDIT, PAUSE_MAX = FEW * CREDIT / CREDIT_SHARE;
+
+// A step that may cost more than that many tokens is dear.
+static const double DEAR = 1;
 
 // Drafted steps in which a text is new; that the present one counts for besides the last ones.
 enum { FIRST_STEPS = TRIALS / 2 };
@@ -257,7 +262,16 @@ static double worth_of(const struct budget_step *s, const struct budget *b, unsi
     return worth;
 }
 
-// The depth of a draft for those who ask it that is worth most.
+// Whether a step whose drafts take that long is dear, and a member alone cannot pay for it should
+// all its guesses be wrong. Members of a batch share drafts, and what these cost.
+static bool too_dear(const struct budget_step *s, double draft) {
+    double row =
+        price_cautious_ms(s->price, s->n + 1, s->n) - price_cautious_ms(s->price, s->n, s->n);
+    double cost = plain_rate(s) * (draft + row);
+    return s->n == 1 && cost > DEAR && cost > s->members[0].budget->credit;
+}
+
+// The depth of a draft for those who ask it that is worth most, of what can be paid for.
 static void choose_depth(struct budget_step *s, int which, const struct rate *o) {
     struct budget_draft *draft = &s->draft[which];
     double max = -INFINITY;
@@ -265,6 +279,9 @@ static void choose_depth(struct budget_step *s, int which, const struct rate *o)
     for (int i = 0, depth;
          members && (depth = price_depth_of(s->price, which, draft->max_depth, i)); i++) {
         double worth = -o->r * price_draft_ms(s->price, which, members, i);
+        bool last = !price_depth_of(s->price, which, draft->max_depth, i + 1);
+        if (!last && too_dear(s, price_cautious_draft_ms(s->price, which, members, i)))
+            continue;
         draft->depth = depth;
         for (int m = 0; m < s->n; m++)
             if (is_drafting(&s->members[m]))
@@ -376,16 +393,29 @@ static void choose_drafts(struct budget_step *s) {
         choose_depths(s);
 }
 
+// Of this step, where little is known of it more by a standard deviation.
+static double cautious_draft_ms(const struct budget_step *s) {
+    double ms = 0;
+    for (int d = 0; d < price_drafts_of(s->price); d++) {
+        int n = asking(s, d);
+        ms += n ? price_cautious_draft_ms(s->price, d, n, reach_of(s, d)) : 0;
+    }
+    return ms;
+}
+
 // Whether all who would draft can pay for it with what they have and have gained lately. Members
-// of a batch share drafts, so they wait for one another; alone a member has its pauses.
+// of a batch share drafts, so they wait for one another; alone a member has its pauses, and begins
+// with a plain step where nothing says yet what one takes.
 static bool can_afford(const struct budget_step *s) {
     double funds = 0;
+    if (s->n == 1)
+        return price_settled(s->price) && !too_dear(s, cautious_draft_ms(s));
     for (int i = 0; i < s->n; i++) {
         const struct budget *b = s->members[i].budget;
         if (is_drafting(&s->members[i]))
             funds += b->credit + (b->gained > 0 ? b->gained / b->gained_steps : 0);
     }
-    return s->n == 1 || funds >= plain_rate(s) * draft_ms(s);
+    return funds >= plain_rate(s) * draft_ms(s);
 }
 
 void budget_drafts(struct budget_step *s) {
@@ -637,10 +667,10 @@ static void learn_depths(const struct budget_step *s, const struct budget_member
 }
 
 // Adds what a drafted step gained, and pauses drafting when the credit is used up, or would be by
-// another step like this that is not expected to pay. Of a new text's steps none costs more than a
-// token: their times, and what they taught, are little known.
-static void update_credit(struct budget *b, int count, double expected, double cost) {
-    if (b->drafted_steps <= FIRST_STEPS)
+// another step like this that is not expected to pay. Of a new text's steps none costs a member of
+// a batch more than a token: their times, and what they taught, are little known.
+static void update_credit(struct budget *b, int count, double expected, double cost, bool alone) {
+    if (!alone && b->drafted_steps <= FIRST_STEPS)
         cost = fmin(cost, 1);
     double gained = count - 1 - cost;
     double max = fmax(CREDIT_MAX + CREDIT_SHARE * b->text, b->credit);
@@ -651,7 +681,7 @@ static void update_credit(struct budget *b, int count, double expected, double c
         b->next_pause = PAUSE_FIRST;
     if (b->credit >= (expected - 1 < cost && b->drafted_steps >= FIRST_STEPS ? cost : 0))
         return;
-    b->pause = b->next_pause;
+    b->pause = fmax(b->next_pause, alone && cost > DEAR ? cost / (2 * CREDIT_SHARE) : 0);
     b->next_pause = b->next_pause < PAUSE_MAX ? b->next_pause * 2 : PAUSE_MAX;
     b->tokens = b->nodes = b->steps = 0;
     b->credit = CREDIT_SHARE * b->pause;
@@ -751,7 +781,7 @@ static void note_drafted(const struct budget_step *s, const struct budget_member
     b->nodes += m->tree->n - 1 - b->nodes / PRICE_STEPS;
     b->steps += 1 - b->steps / PRICE_STEPS;
     update_credit(b, m->walk->count - forced, expected - forced,
-                  cost_of_drafts(s, m) + node_cost * (m->tree->n - 1 - forced));
+                  cost_of_drafts(s, m) + node_cost * (m->tree->n - 1 - forced), s->n == 1);
     learn_depths(s, m);
 }
 

@@ -35,30 +35,36 @@ static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40
 
 // The usual times, compared with a pass of one row. Docs: notes/budget-auto.md.
 static const struct shape {
-    double rows[KNOTS], seq, draft[PRICE_REACHES], member;
+    double rows[KNOTS], seq;
+    double draft; // of a pass of as many rows as a draft's block has
+    double member;
     double noise; // of one time, as a part of it, at least
     // A step of one row takes longer than its bytes need where it is mostly launches and waits:
     // the part that its experts have of its time, compared with the part that they have of its
     // bytes. An H200 has shown 0.17 to 0.56.
     double experts;
     double launch; // a pass of a draft besides its bytes, compared with a pass of one row
+    // What each further row takes of a pass of one where arithmetic bounds even that; 0: never.
+    double bound;
 } SHAPES[] = {
     [PRICE_CPU] = {{1,    1.04, 1.2, 1.6, 2, 2.35, 2.65, 2.95, 3.25, 3.55, 4.2,
                     4.85, 5.5,  6.2, 7.6, 9, 10.4, 11.8, 23,   45,   90,   360},
                    0.15,
-                   {0.7, 0.5, 0.35},
+                   0.3,
                    0.7,
                    0.05,
                    1,
-                   0.02},
+                   0.02,
+                   0.45},
     [PRICE_GPU] = {{1,    1.02, 1.04, 1.1, 1.18, 1.2, 1.27, 1.29, 1.4, 1.44, 1.6,
                     1.77, 2,    2.25, 2.9, 3.45, 4,   4.5,  7.5,  12,  20,   75},
                    0.07,
-                   {0.18, 0.175, 0.17},
+                   0.15,
                    0.2,
                    0.03,
                    0.33,
-                   0.03},
+                   0.03,
+                   0},
 };
 
 // Standard deviations before anything is known, of logarithms. Chosen by a replay
@@ -81,7 +87,7 @@ struct price {
     double mean[DIMS];
     double cov[DIMS][DIMS];
     double ms[KNOTS]; // exp of the mean
-    // The same, less or more where little is known compared with the newest pass.
+    // The same, less where little is known compared with the newest pass, more where with a plain.
     double optimistic[KNOTS], cautious[KNOTS];
     int newest;        // its knot
     double seen[DIMS]; // times that it was seen in
@@ -97,14 +103,18 @@ struct observation {
     double slope[DIMS];
 };
 
+// The standard deviation of a time compared with that of a pass of one row, of the logarithm.
+static double beyond_plain(const struct price *p, int i) {
+    return sqrt(fmax(p->cov[i][i] + p->cov[0][0] - 2 * p->cov[i][0], 0));
+}
+
 static void refresh_times(struct price *p) {
     for (int i = 0; i < KNOTS; i++)
         p->ms[i] = exp(p->mean[i]);
     for (int i = 0; i < KNOTS; i++) {
         double far = p->cov[i][i] + p->cov[p->newest][p->newest] - 2 * p->cov[i][p->newest];
-        double deviation = sqrt(fmax(far, 0));
-        p->optimistic[i] = exp(p->mean[i] - OPTIMISM * deviation);
-        p->cautious[i] = exp(p->mean[i] + deviation);
+        p->optimistic[i] = exp(p->mean[i] - OPTIMISM * sqrt(fmax(far, 0)));
+        p->cautious[i] = exp(p->mean[i] + beyond_plain(p, i));
     }
     for (int i = 1; i < KNOTS; i++) { // more rows never take less
         p->ms[i] = fmax(p->ms[i], p->ms[i - 1]);
@@ -146,6 +156,12 @@ static double usual_shape(const struct shape *s, double rows) {
     return s->rows[i] + (rows - ROWS[i]) / (ROWS[i + 1] - ROWS[i]) * (s->rows[i + 1] - s->rows[i]);
 }
 
+// How much longer than usual a pass takes where arithmetic bounds passes of any number of rows,
+// half of the logarithm: most CPUs are not like that.
+static double bound_shape(const struct shape *s, double rows) {
+    return s->bound > 0 ? 0.5 * log((1 + s->bound * (rows - 1)) / usual_shape(s, rows)) : 0;
+}
+
 // The usual time of a pass of some rows, compared with one. Rows that choose experts independently
 // go through E (1 - (1 - k / E)^rows) of E, k each; each of these takes what a layer takes that has
 // only the rows that chose it.
@@ -160,22 +176,40 @@ static double usual_pass(const struct price *p, int rows) {
            share * chosen / k * usual_shape(p->shape, fmax(1, rows * k / chosen));
 }
 
-// The usual time of a draft, compared with a pass of one row.
+// Of a draft with one pass: usual ones reach 15 deep.
+static double block_rows(int reach) {
+    enum { BLOCK = 16 };
+    return BLOCK >> (reach < PRICE_REACHES ? reach : PRICE_REACHES - 1);
+}
+
+// The usual time of a draft, compared with a pass of one row. One with one pass computes a block of
+// rows as the target's passes do.
 static double usual_draft(const struct price *p, int which, int reach) {
     const struct price_draft *d = &p->drafts.of[which];
     if (d->depth)
         return (d->share + p->shape->launch) * fmax(price_depth_of(p, which, d->depth, reach), 1);
-    return p->shape->draft[reach < PRICE_REACHES ? reach : PRICE_REACHES - 1];
+    return p->shape->draft * usual_shape(p->shape, block_rows(reach));
 }
 
-// Begins with what is usual for a draft. How dear one is says nothing about another.
-static void reset_draft(struct price *p, int which) {
+// Begins with what is usual for a draft. How dear one is says nothing about another; but where rows
+// are dear, they are so in a block.
+static void reset_draft(struct price *p, int which, const double logs[KNOTS]) {
     const int first = first_of(which), member = first + MEMBER;
+    double steep[PRICE_DEPTHS] = {0}, bound[PRICE_DEPTHS] = {0};
     for (int i = 0; i < PRICE_DEPTHS; i++) {
         p->mean[first + i] = log(usual_draft(p, which, i));
-        for (int j = 0; j < PRICE_DEPTHS; j++)
-            p->cov[first + i][first + j] = UNSURE * UNSURE + (i == j) * NEAR * NEAR;
+        if (!p->drafts.of[which].depth) {
+            steep[i] = UNSURE * log(usual_shape(p->shape, block_rows(i)));
+            bound[i] = UNSURE * bound_shape(p->shape, block_rows(i));
+        }
+        for (int j = 0; j < KNOTS; j++)
+            p->cov[first + i][j] = p->cov[j][first + i] =
+                UNSURE * (steep[i] * logs[j] + bound[i] * bound_shape(p->shape, ROWS[j]));
     }
+    for (int i = 0; i < PRICE_DEPTHS; i++)
+        for (int j = 0; j < PRICE_DEPTHS; j++)
+            p->cov[first + i][first + j] = UNSURE * UNSURE + steep[i] * steep[j] +
+                                           bound[i] * bound[j] + (i == j) * NEAR * NEAR;
     p->mean[member] = log(p->shape->member);
     p->cov[member][member] = UNSURE * UNSURE;
 }
@@ -190,10 +224,13 @@ static void reset_price(struct price *p) {
     for (int i = 0; i < KNOTS; i++) {
         p->mean[i] = logs[i];
         for (int j = 0; j < KNOTS; j++)
-            p->cov[i][j] = UNSURE * UNSURE * logs[i] * logs[j] + shared_variance(i, j);
+            p->cov[i][j] =
+                UNSURE * UNSURE *
+                    (logs[i] * logs[j] + bound_shape(s, ROWS[i]) * bound_shape(s, ROWS[j])) +
+                shared_variance(i, j);
     }
     for (int d = 0; d < p->drafts.n; d++)
-        reset_draft(p, d);
+        reset_draft(p, d, logs);
     p->mean[SEQ] = log(s->seq);
     p->cov[SEQ][SEQ] = UNSURE * UNSURE;
     p->noise = s->noise * s->noise;
@@ -221,6 +258,10 @@ void price_destroy(struct price *p) {
 
 bool price_ready(const struct price *p) {
     return p->ready;
+}
+
+bool price_settled(const struct price *p) {
+    return p->ready || p->shape->bound <= 0;
 }
 
 // The knot at or below, and the part of the way to the next.
@@ -261,6 +302,10 @@ int price_drafts_of(const struct price *p) {
 double price_draft_ms(const struct price *p, int which, int members, int reach) {
     const double *mean = p->mean + first_of(which);
     return exp(mean[reach]) * (1 + (members - 1) * exp(mean[MEMBER]));
+}
+
+double price_cautious_draft_ms(const struct price *p, int which, int members, int reach) {
+    return price_draft_ms(p, which, members, reach) * exp(beyond_plain(p, first_of(which) + reach));
 }
 
 int price_depth(int max, int reach) {
@@ -333,13 +378,20 @@ struct span {
     int first, last;
 };
 
+static bool span_seen(const struct price *p, const struct span *of) {
+    double seen = 0;
+    for (int i = of->first; i <= of->last; i++)
+        seen += p->seen[i];
+    return seen > 0;
+}
+
 // Learns from a time. One that is far too long is most likely a disturbance and counts for little;
 // one that is far too short, or the third in a row that is too long, says that the machine is
 // another than it was believed to be.
 static void learn_time(struct price *p, const struct observation *v, const struct span *of,
                        double ms) {
     double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
-    if (!p->ready) // the very first times may be slow for many reasons
+    if (!p->ready || (of->first && !span_seen(p, of))) // first times may be slow for many reasons
         noise = fmax(noise, UNSURE);
     double known = spread(p, v, with), far = off / sqrt(known + noise * noise);
     if (p->ready && known < p->noise) {

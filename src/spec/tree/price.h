@@ -48,6 +48,8 @@ void price_destroy(struct price *p); // NULL is allowed
 
 // Whether a pass has been noted yet, or loaded; before, only ratios of prices mean anything.
 bool price_ready(const struct price *p);
+// Whether one has, or drafts and rows are cheap on such devices anyway.
+bool price_settled(const struct price *p);
 bool price_learnt(const struct price *p); // whether anything was noted since it began or was loaded
 bool price_draft_ready(const struct price *p, int which); // has its time been noted, or loaded?
 int price_drafts_of(const struct price *p);               // how many there are, 1 at least
@@ -57,12 +59,16 @@ double price_pass_ms(const struct price *p, int64_t rows, int seqs);
 // The same for choosing rows: less where little is known compared with the newest pass, so that
 // what may be cheaper is tried.
 double price_optimistic_ms(const struct price *p, int64_t rows, int seqs);
-// And more there, by a standard deviation, so that what may be dear is not bought.
+// And more where little is known compared with a plain pass, by a standard deviation, so that what
+// may be dear is not bought.
 double price_cautious_ms(const struct price *p, int64_t rows, int seqs);
 // The most rows that a pass has been noted of, or nearly so; 0 before any.
 int price_known_rows(const struct price *p);
 // One draft for all of `members` >= 1 sequences. which: 0 .. price_drafts_of - 1.
 double price_draft_ms(const struct price *p, int which, int members, int reach);
+
+// And more where little is known of it compared with a plain pass, by a standard deviation.
+double price_cautious_draft_ms(const struct price *p, int which, int members, int reach);
 
 // Depth of the guesses of a reach, of a draft that goes as deep as `max`; 0: there is no such
 // reach. Of one with one pass, and of one of the price's own.
