@@ -77,7 +77,8 @@ int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token
 int model_checkpoint_save(struct model *m, const struct checkpoint *c,
                           const struct token_tail *tail, const char *path, struct err *e) {
     struct file_new f;
-    const struct record_sink sink = {stored_to_file, &f, NULL};
+    const struct record_sink sink = {
+        .sink = stored_to_file, .arg = &f, .rewrite = stored_over_file};
     int rc = file_new_open(&f, path, e);
     if (rc)
         return rc;
@@ -96,6 +97,8 @@ int model_checkpoint_load(struct model *m, const char *path, struct checkpoint *
         return err_set(e, ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
     struct stat info;
     int rc = fstat(fileno(f), &info) == 0 ? 0 : err_set(e, ERR_IO, "it cannot be read");
+    if (!rc && !S_ISREG(info.st_mode))
+        rc = err_set(e, ERR_IO, "it is no regular file");
     const struct record_source source = {stored_from_file, f, rc ? 0 : info.st_size};
     if (!rc)
         rc = model_checkpoint_read(m, out, tail, &source, e);

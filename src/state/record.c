@@ -149,7 +149,7 @@ struct writing {
     const struct record_sink *to;
     unsigned char *buffer; // [buffer_bytes] for bytes of devices
     size_t buffer_bytes;
-    struct hash rest;
+    struct hash sum; // of the rest, or of a page that is being written
 };
 
 static int make_buffer(struct writing *w, struct err *e) {
@@ -195,7 +195,7 @@ static int each_chunk(struct writing *w, const struct record_piece *p, chunk_fn 
 
 static int add_rest(struct writing *w, const unsigned char *data, size_t n, struct err *e) {
     (void)e;
-    hash_add(&w->rest, data, n);
+    hash_add(&w->sum, data, n);
     pause_now(w);
     return 0;
 }
@@ -204,6 +204,8 @@ static int put_chunk(struct writing *w, const unsigned char *data, size_t n, str
     int rc = 0;
     for (size_t at = 0, some; at < n && !rc; at += some) {
         some = min_size(n - at, AT_ONCE);
+        if (w->to->rewrite)
+            hash_add(&w->sum, data + at, some);
         rc = w->to->sink(w->to->arg, data + at, some, e);
         pause_now(w);
     }
@@ -212,10 +214,10 @@ static int put_chunk(struct writing *w, const unsigned char *data, size_t n, str
 
 static void set_sums(struct writing *w) {
     const struct record_data *d = w->data;
-    hash_begin(&w->rest, 0);
+    hash_begin(&w->sum, 0);
     for (int64_t i = 0; i < d->n_rest; i++)
         (void)each_chunk(w, &d->pieces[i], add_rest, NULL);
-    w->r->sums[0] = hash_end(&w->rest);
+    w->r->sums[0] = hash_end(&w->sum);
     for (int64_t i = d->n_rest; i < d->n; i++) {
         const struct record_piece *p = &d->pieces[i];
         w->r->sums[1 + i - d->n_rest] = hash_bytes(fetch(w, p, 0, p->bytes), p->bytes, 0);
@@ -235,16 +237,55 @@ static int put_sections(const struct record *r, const struct record_sink *to, st
     return o.rc ? err_set(e, o.rc, "%s", o.err.text) : 0;
 }
 
+// Puts the rest and the pages, and takes their sums where these can be put afterwards.
+static int put_data(struct writing *w, struct err *e) {
+    const struct record_data *d = w->data;
+    int rc = 0;
+    hash_begin(&w->sum, 0);
+    for (int64_t i = 0; i < d->n_rest && !rc; i++)
+        rc = each_chunk(w, &d->pieces[i], put_chunk, e);
+    if (w->to->rewrite)
+        w->r->sums[0] = hash_end(&w->sum);
+    for (int64_t i = d->n_rest; i < d->n && !rc; i++) {
+        hash_begin(&w->sum, 0);
+        rc = each_chunk(w, &d->pieces[i], put_chunk, e);
+        if (w->to->rewrite)
+            w->r->sums[1 + i - d->n_rest] = hash_end(&w->sum);
+    }
+    return rc;
+}
+
+static int to_text(void *text, const void *data, size_t n, struct err *e) {
+    (void)e;
+    str_append(text, data, n);
+    return 0;
+}
+
+// The section of sums is the last one of the head.
+static int rewrite_sums(const struct record *r, const struct record_sink *to, struct err *e) {
+    struct str text = {0};
+    struct stored_out o = {.sink = to_text, .arg = &text};
+    stored_section(&o, "SUMS", put_sums, r);
+    int rc = text.failed
+                 ? err_set(e, ERR_MEMORY, "no memory to write a state")
+                 : to->rewrite(to->arg, r->data - (int64_t)text.len, text.data, text.len, e);
+    str_fini(&text);
+    return rc;
+}
+
 int record_write_data(struct record *r, const struct record_data *d, const struct record_sink *to,
                       struct err *e) {
     struct writing w = {.r = r, .data = d, .to = to};
     int rc = make_buffer(&w, e);
     if (rc)
         return rc;
-    set_sums(&w);
+    if (!to->rewrite)
+        set_sums(&w);
     rc = put_sections(r, to, e);
-    for (int64_t i = 0; i < d->n && !rc; i++)
-        rc = each_chunk(&w, &d->pieces[i], put_chunk, e);
+    if (!rc)
+        rc = put_data(&w, e);
+    if (!rc && to->rewrite)
+        rc = rewrite_sums(r, to, e);
     free(w.buffer);
     return rc;
 }
@@ -365,7 +406,7 @@ static void check_version(struct stored_in *in) {
     stored_get(in, found, sizeof found);
     uint32_t version = stored_get_u32(in);
     if (is_older(found) || (!memcmp(found, magic, sizeof magic) && version < VERSION))
-        stored_fail(in, ERR_FORMAT,
+        stored_fail(in, ERR_MISMATCH,
                     "it was written by an older version of coppice, in a form that is not read any "
                     "more (%u, here %d); make it again",
                     version, VERSION);

@@ -57,6 +57,9 @@ struct record_sink {
     stored_sink *sink;
     void *arg;
     const struct record_pause *pause;
+    // NULL, or writes n bytes in place of those at `at`: then data is read once, and the sums are
+    // put into the head afterwards. Without it data is read twice.
+    int (*rewrite)(void *arg, int64_t at, const void *data, size_t n, struct err *e);
 };
 // Writes m, as described. Sets the sums. ERR_MEMORY, and what the sink returns.
 int record_write(struct record *r, const struct ram_copy *m, const struct record_sink *to,
@@ -85,8 +88,8 @@ struct record_source {
     void *arg;
     int64_t bytes; // that there are, all of one record
 };
-// Reads a head. ERR_FORMAT: cut off, damaged, of an older version, or none; ERR_UNSUPPORTED: of a
-// newer version; ERR_MEMORY. After an error there is nothing to free.
+// Reads a head. ERR_FORMAT: cut off, damaged, or none; ERR_MISMATCH: of an older version;
+// ERR_UNSUPPORTED: of a newer version; ERR_MEMORY. After an error there is nothing to free.
 int record_read(struct record *r, const struct record_source *from, struct err *e);
 
 // A checkpoint as a whole record, its pages and other bytes straight from devices and to them.
@@ -100,7 +103,7 @@ struct record_text {
 int record_save(const struct checkpoint *c, const struct record_text *text,
                 const struct record_sink *to, struct err *e);
 // A checkpoint of sequences of this spec. Errors as of record_read; ERR_MISMATCH: of another
-// identity; ERR_LIMIT: longer than max_len; ERR_DEVICE.
+// identity, or not whole; ERR_LIMIT: longer than max_len; ERR_DEVICE.
 int record_load(struct checkpoint **out, const struct sequence_spec *spec, struct record_text *text,
                 const struct record_source *from, struct err *e);
 

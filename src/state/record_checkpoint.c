@@ -188,7 +188,7 @@ static int check_head(const struct record *r, const struct record_text *text, st
     if (rc)
         return rc;
     if (r->base)
-        return err_set(e, ERR_FORMAT,
+        return err_set(e, ERR_MISMATCH,
                        "it is a file of a prefix cache that goes on from another one; only saved "
                        "texts can be read alone");
     for (int64_t i = 0; i < r->len + r->n_tail; i++)

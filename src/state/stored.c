@@ -21,6 +21,16 @@ int stored_to_file(void *file, const void *data, size_t n, struct err *e) {
     return file_new_write(file, data, n, e);
 }
 
+int stored_over_file(void *file, int64_t at, const void *data, size_t n, struct err *e) {
+    struct file_new *f = file;
+    if (fseeko(f->file, at, SEEK_SET))
+        return err_set(e, ERR_IO, "%s cannot be written: %s", f->path, strerror(errno));
+    int rc = file_new_write(f, data, n, e);
+    if (!rc && fseeko(f->file, 0, SEEK_END))
+        rc = err_set(e, ERR_IO, "%s cannot be written: %s", f->path, strerror(errno));
+    return rc;
+}
+
 int stored_from_file(void *file, void *data, size_t n, struct err *e) {
     if (fread(data, 1, n, file) == n)
         return 0;

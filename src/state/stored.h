@@ -19,8 +19,9 @@ typedef int stored_sink(void *arg, const void *data, size_t n, struct err *e);
 // Gives exactly the next n bytes; ERR_FORMAT where there are fewer (stored_ends_early).
 typedef int stored_source(void *arg, void *data, size_t n, struct err *e);
 int stored_ends_early(struct err *e);
-// The same to a struct file_new and from a FILE.
+// The same to a struct file_new, also in place of bytes that were written, and from a FILE.
 int stored_to_file(void *file, const void *data, size_t n, struct err *e);
+int stored_over_file(void *file, int64_t at, const void *data, size_t n, struct err *e);
 int stored_from_file(void *file, void *data, size_t n, struct err *e);
 
 // What is kept apart from the serial form, by its writer and reader: bytes of devices, in the

@@ -91,7 +91,7 @@ static int load(struct model *m, const uint8_t *data, size_t size, struct checkp
 
 static int save(struct model *m, const struct checkpoint *c, const struct token_tail *tail,
                 struct str *out) {
-    const struct record_sink to = {grow, out, NULL};
+    const struct record_sink to = {.sink = grow, .arg = out};
     struct err ignored = {0};
     return model_checkpoint_write(m, c, tail, &to, &ignored);
 }

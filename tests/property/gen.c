@@ -104,7 +104,7 @@ static int carry(struct group *g, struct player *p, struct err *e) {
     struct model *m = p->g.w->model;
     struct bytes b = {0};
     struct checkpoint *other = NULL;
-    struct record_sink to = {bytes_sink, &b, NULL};
+    struct record_sink to = {.sink = bytes_sink, .arg = &b};
     int rc = model_checkpoint_write(m, p->saved, NULL, &to, e);
     struct record_source from = {bytes_source, &b, (int64_t)b.n};
     if (!rc)

@@ -22,6 +22,14 @@ int bytes_sink(void *arg, const void *data, size_t n, struct err *e) {
     return 0;
 }
 
+int bytes_over(void *arg, int64_t at, const void *data, size_t n, struct err *e) {
+    struct bytes *b = arg;
+    if (at < 0 || (size_t)at > b->n || n > b->n - (size_t)at)
+        return err_set(e, ERR_IO, "no bytes are there yet");
+    memcpy(b->data + at, data, n);
+    return 0;
+}
+
 int bytes_source(void *arg, void *data, size_t n, struct err *e) {
     struct bytes *b = arg;
     if (n > b->n - b->at)

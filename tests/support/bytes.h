@@ -13,6 +13,7 @@ struct bytes {
 };
 
 stored_sink bytes_sink;
+int bytes_over(void *arg, int64_t at, const void *data, size_t n, struct err *e); // as record_sink
 stored_source bytes_source;
 
 #endif

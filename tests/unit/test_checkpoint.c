@@ -17,9 +17,14 @@
 enum { VOCAB = 300, LONG = 300 };
 
 static struct bytes write_point(struct tiny_rig *r, const struct checkpoint *c) {
-    struct bytes b = {0};
-    struct record_sink to = {bytes_sink, &b, NULL};
+    struct bytes b = {0}, once = {0};
+    struct record_sink to = {.sink = bytes_sink, .arg = &b},
+                       in_place = {.sink = bytes_sink, .arg = &once, .rewrite = bytes_over};
     assert_int_equal(model_checkpoint_write(r->m, c, NULL, &to, &r->e), 0);
+    assert_int_equal(model_checkpoint_write(r->m, c, NULL, &in_place, &r->e), 0);
+    assert_int_equal(once.n, b.n);
+    assert_memory_equal(once.data, b.data, b.n);
+    free(once.data);
     return b;
 }
 
@@ -257,14 +262,14 @@ static void refuses_others(void **state) {
     refuses(&r, &without, ERR_MISMATCH, "no state of the draft");
     free(without.data);
     b.data[8] = 2;
-    refuses(&r, &b, ERR_FORMAT, "older version of coppice");
+    refuses(&r, &b, ERR_MISMATCH, "older version of coppice");
     b.data[8] = 4;
     refuses(&r, &b, ERR_UNSUPPORTED, "newer version of coppice");
     b.data[8] = 3;
     static const char *const before[] = {"coppckpt", "coppcach"}; // forms of their own
     for (int i = 0; i < 2; i++) {
         memcpy(b.data, before[i], 8);
-        refuses(&r, &b, ERR_FORMAT, "older version of coppice");
+        refuses(&r, &b, ERR_MISMATCH, "older version of coppice");
     }
     memcpy(b.data, "another.", 8);
     refuses(&r, &b, ERR_FORMAT, "no stored state");
@@ -386,7 +391,7 @@ static void failures_leave_nothing(void **state) {
     assert_true(failures >= 5); // pages of three groups, the recurrent save, features
     assert_int_equal(read_point(&r, &b, &c), 0);
     struct bytes full = {.full = b.n / 2};
-    struct record_sink to = {bytes_sink, &full, NULL};
+    struct record_sink to = {.sink = bytes_sink, .arg = &full};
     assert_int_equal(model_checkpoint_write(r.m, c, NULL, &to, &r.e), ERR_IO);
     assert_non_null(strstr(r.e.text, "disk is full"));
     checkpoint_destroy(c);
@@ -442,7 +447,7 @@ static void failed_copies_are_reported(void **state) {
         int failures = 0;
         for (int rc = -1; rc; failures += rc != 0) {
             struct bytes out = {0};
-            struct record_sink to = {bytes_sink, &out, NULL};
+            struct record_sink to = {.sink = bytes_sink, .arg = &out};
             device.left = failures;
             rc = reading ? read_point(&r, &b, &other)
                          : model_checkpoint_write(r.m, c, NULL, &to, &r.e);

@@ -247,7 +247,8 @@ static void save(struct world *w, int i, int at) {
         return;
     struct bytes b = {0}, again = {0};
     struct record_text f = {.identity = "device: here\n", .vocab = VOCAB};
-    struct record_sink to = {bytes_sink, &b, NULL}, twice = {bytes_sink, &again, NULL};
+    struct record_sink to = {.sink = bytes_sink, .arg = &b},
+                       twice = {.sink = bytes_sink, .arg = &again};
     struct err e = {0};
     assert_int_equal(record_save(w->c[at], &f, &to, &e), 0);
     struct record_source from = {bytes_source, &b, (int64_t)b.n};
@@ -342,7 +343,7 @@ static void an_attachment_is_passed_over(void **state) {
     struct record_text own = {.identity = "device: here\nattached: notes\n", .vocab = VOCAB};
     struct record_text more = {.identity = "device: here\nattached: other\nattached: notes\n",
                                .vocab = VOCAB};
-    struct record_sink to = {bytes_sink, &b, NULL};
+    struct record_sink to = {.sink = bytes_sink, .arg = &b};
     struct err e = {0};
     other.name = "other";
     other.write = other_write;

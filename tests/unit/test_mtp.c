@@ -205,7 +205,7 @@ static void saved_and_forked(void **state) {
             run_to(&c, s, len + 70);
             drafts_as_fresh(&c, s, "origin of a fork");
             struct bytes b = {0};
-            struct record_sink to = {bytes_sink, &b, NULL};
+            struct record_sink to = {.sink = bytes_sink, .arg = &b};
             must(&c, model_checkpoint_write(c.r.m, p, NULL, &to, &c.r.e));
             struct record_source from = {bytes_source, &b, (int64_t)b.n};
             must(&d, model_checkpoint_read(d.r.m, &q, NULL, &from, &d.r.e));
@@ -328,7 +328,7 @@ static void refuses_states(void **state) {
     struct sequence *s = text(&c, 40, 40);
     must(&c, sequence_checkpoint(s, &p, &c.r.e));
     struct bytes b = {0};
-    struct record_sink to = {bytes_sink, &b, NULL};
+    struct record_sink to = {.sink = bytes_sink, .arg = &b};
     must(&c, model_checkpoint_write(c.r.m, p, NULL, &to, &c.r.e));
     struct record_source from = {bytes_source, &b, (int64_t)b.n};
     d.m->content = mtp_content(d.m) ^ 2;

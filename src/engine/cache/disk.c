@@ -46,7 +46,7 @@ static int put_bytes(void *arg, const void *data, size_t n, struct err *e) {
 int cache_file_write(struct record *r, const struct ram_copy *m, const char *path,
                      const struct record_pause *pause, struct err *e) {
     struct writing w = {.unsynced = 0};
-    const struct record_sink to = {put_bytes, &w, pause};
+    const struct record_sink to = {.sink = put_bytes, .arg = &w, .pause = pause};
     int rc = file_new_open(&w.file, path, e);
     if (rc)
         return rc;
