@@ -413,7 +413,7 @@ void cache_disk_tier_touch(struct cache *c, struct cache_entry *y) {
 // Whether a head fits its base, and the text of both together.
 static int32_t *file_text(struct cache *c, const struct record *f, const struct cache_entry *base) {
     int64_t vocab = model_params_of(session_model(c->session))->vocab;
-    bool good = !f->n_tail && f->common <= (base ? base->len : 0) &&
+    bool good = f->len > 0 && !f->n_tail && f->common <= (base ? base->len : 0) &&
                 f->len <= model_max_ctx(session_model(c->session));
     for (int g = 0; g < f->n_groups && base && good; g++) {
         const struct record_group *o = &f->groups[g], *b = &base->file->groups[g];
