@@ -53,7 +53,7 @@ struct coppice_load_options {
     const char *kv_type;   // NULL or "f16"; other names of docs/cli.md, or "auto"
     int threads;           // 0: all CPUs
     int max_budget;        // most guesses verified at once that a request may request; 0: 63
-    int64_t max_ctx;       // tokens of a sequence; 0: what fits, up to the trained context
+    int64_t max_ctx;       // tokens of a sequence, to 1048576; 0: what fits, as far as trained
     int64_t memory_limit;  // bytes to take at most; 0: what is free on a GPU, no limit on a CPU
     // NULL, or called with messages for the user, until the model is freed.
     void (*note)(void *arg, const char *sentence);

@@ -298,6 +298,9 @@ if [ -n "$target" ] && has generate; then
     accept "tokens, keys as q4_0 and values as tq3_0" inspect --plan "$target" --max-ctx 9000 \
         --kv-type-k q4_0 --kv-type-v tq3_0
     accept "may be taken" inspect --plan "$target" -d "$draft" --vram-limit 64M
+    accept '"context":9000,"kv_type_k":"f16"' inspect --plan "$target" --max-ctx 9000 --json
+    refuse 2 "option '--max-ctx' needs '--plan'" inspect "$target" --max-ctx 9000
+    refuse 2 "looks for no draft" inspect --plan "$target" -d auto
     refuse 2 "from 0 to 1048576" generate -m "$target" -p x --max-ctx 1048577
     refuse 2 "'--rope-scaling' takes one of" generate -m "$target" -p x --rope-scaling ntk
     refuse 2 "--rope-freq-scale is one over" generate -m "$target" -p x --rope-scale 2 --rope-freq-scale 0.5

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "engine/session/named_drafts.h"
 #include "engine/session/session.h"
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
@@ -418,46 +419,93 @@ static int print_file_json(const struct inspected *f, const char *path, struct e
     return cli_print_json(&w, e);
 }
 
-// What running a target, or a pair, takes: the plan that opening it on a CPU would make.
+// Items of a plan.
+static const struct {
+    const char *key, *text;
+} held_rows[] = {{"weights", "weights"},
+                 {"draft", "draft"},
+                 {"kv", "keys and values"},
+                 {"kv_windows", "those within windows"},
+                 {"state", "state of a sequence"},
+                 {"workspace", "workspace"},
+                 {"total", "together"},
+                 {"available", "may be taken"}};
+
+static int64_t held_value(const struct memory_plan *p, size_t i) {
+    const int64_t windows = kv_needs_windows(&p->kv, p->context, p->step);
+    const int64_t values[] = {p->weights,    p->draft,    plan_kv(p, p->context) - windows,
+                              windows,       p->state,    p->scratch,
+                              plan_total(p), p->available};
+    return values[i];
+}
+
+static int print_plan_json(const struct memory_plan *p, struct err *e) {
+    struct json_writer w = {0};
+    jw_begin(&w, '{');
+    for (size_t i = 0; i < sizeof held_rows / sizeof *held_rows; i++)
+        jw_key_int(&w, held_rows[i].key, held_value(p, i));
+    jw_key_int(&w, "context", p->context);
+    jw_key_str(&w, "kv_type_k", kv_codec_of(p->codec_k)->name);
+    jw_key_str(&w, "kv_type_v", kv_codec_of(p->codec_v)->name);
+    jw_key_int(&w, "rows", p->rows);
+    jw_end(&w, '}');
+    return cli_print_json(&w, e);
+}
+
+static int print_plan(const struct memory_plan *p, struct err *e) {
+    struct str out = {0};
+    for (size_t i = 0; i < sizeof held_rows / sizeof *held_rows; i++)
+        if (held_value(p, i))
+            str_printf(&out, "  %-28s %14" PRId64 " bytes\n", held_rows[i].text, held_value(p, i));
+    str_printf(&out, "  %-28s %14" PRId64 " tokens, keys as %s and values as %s\n", "context",
+               p->context, kv_codec_of(p->codec_k)->name, kv_codec_of(p->codec_v)->name);
+    if (p->rows < p->usual_rows)
+        str_printf(&out, "  %-28s %14d in place of %d, so that it fits\n",
+                   "rows of a prompt's pass", p->rows, p->usual_rows);
+    return cli_print(&out, e);
+}
+
+// What running a target, or a pair, takes: the plan that opening it on a CPU would make. It is
+// printed also where it does not fit, which is the error then.
 static int print_memory_plan(const struct cli_args *a, const char *path, struct err *e) {
     struct session_options o = session_options_default();
-    struct memory_plan p;
-    struct str out = {0};
-    const int k = options_given(&a->opt, OPT_KV_TYPE_K) ? OPT_KV_TYPE_K : 0,
-              v = options_given(&a->opt, OPT_KV_TYPE_V) ? OPT_KV_TYPE_V : 0;
+    struct memory_plan p = {0};
+    struct named_drafts named = {0};
+    const bool draft = options_given(&a->opt, OPT_DRAFT), k = options_given(&a->opt, OPT_KV_TYPE_K),
+               v = options_given(&a->opt, OPT_KV_TYPE_V);
     o.model = path;
     o.device = "cpu";
-    o.draft = options_given(&a->opt, OPT_DRAFT) ? options_str(&a->opt, OPT_DRAFT) : NULL;
     o.target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);
     o.target.memory_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
     o.target.max_seqs = 1;
-    o.target.codec_k = k ? (enum kv_codec_id)options_int(&a->opt, k) : KV_F16;
-    o.target.codec_v = v ? (enum kv_codec_id)options_int(&a->opt, v) : KV_F16;
-    int rc = session_measure(&o, &p, e);
-    if (rc && !p.weights)
-        return rc;
-    const int64_t windows = kv_needs_windows(&p.kv, p.context, p.step);
-    const struct {
-        const char *text;
-        int64_t bytes;
-    } rows[] = {{"weights", p.weights},
-                {"draft", p.draft},
-                {"keys and values", plan_kv(&p, p.context) - windows},
-                {"those within windows", windows},
-                {"state of a sequence", p.state},
-                {"workspace", p.scratch},
-                {"together", plan_total(&p)},
-                {"may be taken", p.available}};
+    o.target.codec_k = k ? (enum kv_codec_id)options_int(&a->opt, OPT_KV_TYPE_K) : KV_F16;
+    o.target.codec_v = v ? (enum kv_codec_id)options_int(&a->opt, OPT_KV_TYPE_V) : KV_F16;
+    int rc = named_drafts_read(&named, draft ? options_str(&a->opt, OPT_DRAFT) : NULL, e);
+    if (!rc && named.find)
+        rc = err_set(e, ERR_USAGE,
+                     "'inspect --plan' looks for no draft; name its file in place of auto");
+    if (!rc) {
+        named_drafts_use(&named, &o);
+        rc = session_measure(&o, &p, e);
+    }
+    if (!rc || p.weights) {
+        struct err ignored, *to = rc ? &ignored : e;
+        int printed =
+            options_flag(&a->opt, OPT_JSON) ? print_plan_json(&p, to) : print_plan(&p, to);
+        rc = rc ? rc : printed;
+    }
+    named_drafts_fini(&named);
+    return rc;
+}
+
+// Options that say how a model would run, which is of no interest without a plan.
+static int refuse_without_plan(const struct cli_args *a, struct err *e) {
+    static const int rows[] = {OPT_DRAFT, OPT_MAX_CTX, OPT_KV_TYPE_K, OPT_KV_TYPE_V,
+                               OPT_VRAM_LIMIT};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].bytes)
-            str_printf(&out, "  %-28s %14" PRId64 " bytes\n", rows[i].text, rows[i].bytes);
-    str_printf(&out, "  %-28s %14" PRId64 " tokens, keys as %s and values as %s\n", "context",
-               p.context, kv_codec_of(p.codec_k)->name, kv_codec_of(p.codec_v)->name);
-    if (p.rows < p.usual_rows)
-        str_printf(&out, "  %-28s %14d in place of %d, so that it fits\n",
-                   "rows of a prompt's pass", p.rows, p.usual_rows);
-    const int printed = cli_print(&out, rc ? &(struct err){0} : e);
-    return rc ? rc : printed;
+        if (options_given(&a->opt, rows[i]))
+            return err_set(e, ERR_USAGE, "option '--%s' needs '--plan'", cli_options[rows[i]].name);
+    return 0;
 }
 
 int cmd_inspect(const struct cli_args *a, struct err *e) {
@@ -465,8 +513,11 @@ int cmd_inspect(const struct cli_args *a, struct err *e) {
     if (options_flag(&a->opt, OPT_PLAN))
         return print_memory_plan(a, path, e);
     struct inspected f = {0};
-    int rc = is_safetensors(path) ? safetensors_open(&f.safetensors, path, e)
-                                  : gguf_open(&f.gguf, path, e);
+    int rc = refuse_without_plan(a, e);
+    if (rc)
+        return rc;
+    rc = is_safetensors(path) ? safetensors_open(&f.safetensors, path, e)
+                              : gguf_open(&f.gguf, path, e);
     if (rc)
         return rc;
     f.has_plan = f.gguf && plan_file(&f.plan, f.gguf);

@@ -102,7 +102,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                    .groups = BENCH,
                    .help = "pairs of codecs that bench kv compares with f16, keys/values or one "
                            "for both"},
-    [OPT_TEXT_WINDOW] = {"window", 0, OPTION_INT, "N", "512", 4, 1 << 24, .groups = BENCH,
+    [OPT_TEXT_WINDOW] = {"window", 0, OPTION_INT, "N", "512", 4, MODEL_MAX_CTX, .groups = BENCH,
                          .help = "tokens of a window of the text of bench kv, of which the second "
                                  "half counts"},
     [OPT_NEEDLES] = {"needles", 0, OPTION_STRING, "FILE", .groups = BENCH,
@@ -278,7 +278,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PLAN] = {"plan", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_INSPECT),
                   .help = "list what running takes of memory, item by item, for --max-ctx tokens, "
                           "as a CPU would hold it; with -d of the pair, with --vram-limit whether "
-                          "it fits, or with --max-ctx auto what does"},
+                          "it fits, or with --max-ctx auto what does; as JSON with --json"},
     [OPT_ROPE_SCALING] =
         {"rope-scaling", 0, OPTION_CHOICE, "KIND", .choices = "none|linear|yarn", .groups = RUNNING,
          .help = "how positions are slowed down for a context longer than the trained one, in "
@@ -406,7 +406,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_IMATRIX] = {"imatrix", 0, OPTION_STRING, "FILE", .groups = CLI_BIT(CLI_QUANTIZE),
                      .help = "importance matrix of the model: errors in columns that carry much "
                              "count more"},
-    [OPT_WINDOW] = {"max-ctx", 'c', OPTION_INT, "N", "512", 4, 1 << 24, .groups = PERPLEX,
+    [OPT_WINDOW] = {"max-ctx", 'c', OPTION_INT, "N", "512", 4, MODEL_MAX_CTX, .groups = PERPLEX,
                     .help = "tokens of a window, of which the second half counts; with "
                             "--kl-reference, those of the reference"},
     [OPT_WINDOWS] = {"windows", 0, OPTION_INT, "N", "0", 0, 1e9, .groups = PERPLEX | BENCH,
