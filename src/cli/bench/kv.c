@@ -164,6 +164,7 @@ static int measure_draft(struct kv_bench *b, struct err *e) {
         row_of(b)->drafted = t->drafted;
         row_of(b)->different = run.different;
     }
+    sequence_destroy(run.prefix);
     str_fini(&run.rows.out);
     free(run.sums);
     return rc;
