@@ -204,10 +204,11 @@ int rope_scaling_apply(struct rope *r, int64_t *context, const struct rope_optio
 }
 
 int rope_scaling_follow(struct rope *r, const struct model_params *target, struct err *e) {
-    struct rope_options o = target->rope_options;
+    struct rope_options o = target->rope_options, scaling = o;
     const struct rope *t = &target->rope;
     int64_t context = target->context;
-    if (rope_options_given(&o) && t->factor > 0 && t->factor != 1) {
+    scaling.base = 0; // a base alone says nothing of scaling
+    if (rope_options_given(&scaling) && t->factor > 0 && t->factor != 1) {
         o.scaling = t->trained > 0 ? ROPE_YARN : ROPE_LINEAR;
         o.factor = t->factor;
         o.trained = t->trained;

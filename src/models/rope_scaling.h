@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions that turn more slowly than a model was trained with, so that it bears a longer context:
-// what a file says of it (linear, YaRN), and options in its place. The angles themselves are in
-// ops/attention.h; bands of frequencies (llama3) are a tensor, rope_freqs.weight.
+// Positions that turn more slowly than a model was trained with, so that longer contexts can be
+// used: what a file says of it (linear, YaRN), and options in its place. The angles themselves are
+// in ops/attention.h; bands of frequencies (llama3) are a tensor, rope_freqs.weight.
 #ifndef COPPICE_MODELS_ROPE_SCALING_H
 #define COPPICE_MODELS_ROPE_SCALING_H
 
