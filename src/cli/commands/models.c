@@ -72,7 +72,10 @@ static const char *block_state(const char *path) {
     struct gguf *g = NULL;
     struct err ignored;
     bool there = !gguf_open(&g, path, &ignored) && mtp_in_file(g, NULL);
+    const bool apart = there && mtp_sidecar(g);
     gguf_close(g);
+    if (apart)
+        return "draft";
     o.model = path;
     o.device = "cpu";
     if (!there || near_draft_in_target(&d, &ignored))
