@@ -127,8 +127,8 @@ static struct outcome figures(const char *name, const struct sim_device *d, cons
 }
 
 // Texts one after the other as a session has them, short ones, and each as the first of a session,
-// when prices are not known. The bounds are what is reached; docs/speculation.md says what
-// is missing.
+// when prices are not known. The bounds are what is reached with room for other roundings of exp
+// and log; docs/speculation.md says what is missing.
 static void never_slower(const char *name, const char *path) {
     static struct texts s;
     read_texts(&s, path);
@@ -140,10 +140,10 @@ static void never_slower(const char *name, const char *path) {
         if (only_figures)
             continue;
         bool dear = sim_draft_ms(d, 1, 0) > sim_pass_ms(d, 1, 1);
-        assert_true(turn.worst > (dear ? 0.9 : 0.95) && turn.fixed > (dear ? 0.98 : 0.99));
-        assert_true(turn.below <= (dear ? 15 : 3));
-        assert_true(brief.worst > (dear ? 0.8 : 0.82));
-        assert_true(first.worst > (dear ? 0.65 : 0.9) && first.fixed > 0.94);
+        assert_true(turn.worst > (dear ? 0.89 : 0.94) && turn.fixed > (dear ? 0.98 : 0.985));
+        assert_true(turn.below <= (dear ? 18 : 5));
+        assert_true(brief.worst > (dear ? 0.78 : 0.8));
+        assert_true(first.worst > (dear ? 0.63 : 0.88) && first.fixed > 0.93);
     }
 }
 
