@@ -143,7 +143,8 @@ static void wait_finished(struct pool *p, int64_t pieces) {
         if (now < until)
             continue;
         pthread_mutex_lock(&p->lock);
-        atomic_store(&p->caller_waits, true);
+        // An exchange: under QEMU on x86 a load may pass ARM's store before it (stlr, ldar).
+        (void)atomic_exchange(&p->caller_waits, true);
         while (atomic_load(&p->done) != pieces)
             pthread_cond_wait(&p->finished, &p->lock);
         atomic_store(&p->caller_waits, false);

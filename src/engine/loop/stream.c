@@ -181,15 +181,20 @@ struct stream_progress stream_progress(const struct stream *s) {
                                     .tokens = atomic_load(&s->published)};
 }
 
+// What is read after it is read anew; an exchange, as in base/pool.c.
+static void expect_news(struct stream *s) {
+    (void)atomic_exchange(&s->notified, false);
+}
+
 int64_t stream_tokens(struct stream *s, const int32_t **ids) {
-    atomic_store(&s->notified, false);
+    expect_news(s);
     int64_t n = atomic_load(&s->published);
     *ids = n ? s->reply.ids : NULL;
     return n;
 }
 
 bool stream_ended(struct stream *s, struct stream_end *end) {
-    atomic_store(&s->notified, false);
+    expect_news(s);
     if (atomic_load(&s->phase) != STREAM_ENDED)
         return false;
     if (end)
