@@ -28,7 +28,7 @@ if ! { cmake --preset engine-aarch64 &&
     exit 1
 fi
 
-on() { "$qemu" -cpu "$1" -L /usr/aarch64-linux-gnu "${@:2}"; }
+on() { timeout -k 10 900 "$qemu" -cpu "$1" -L /usr/aarch64-linux-gnu "${@:2}"; }
 
 # part NAME COMMAND...: its output and exit status go to files. Waits while all CPUs are busy.
 part() {
