@@ -107,7 +107,7 @@ int rope_scaling_read(struct model_params *p, const struct gguf *g, struct err *
     return rc ? rc : rope_scaling_apply(&p->rope, &p->context, &p->rope_options, e);
 }
 
-bool rope_options_given(const struct rope_options *o) {
+static bool rope_options_given(const struct rope_options *o) {
     return o->scaling || o->factor > 0 || o->base > 0 || o->trained > 0 || o->has_ramp ||
            o->magnitude > 0 || o->beta_slow > 0 || o->beta_fast > 0;
 }

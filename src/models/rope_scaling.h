@@ -26,7 +26,6 @@ struct rope_options {
     float magnitude;            // YaRN: times the usual one, 1 + 0.1 ln factor
     float beta_slow, beta_fast; // YaRN: as in struct rope
 };
-bool rope_options_given(const struct rope_options *o);
 // As they are given to a subcommand; nothing where none is.
 void rope_options_print(const struct rope_options *o, struct str *out);
 

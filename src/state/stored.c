@@ -156,18 +156,13 @@ void stored_get_text(struct stored_in *in, char *s) {
         stored_damaged(in);
 }
 
-void stored_enter(struct stored_in *in, char *tag) {
+void stored_enter_as(struct stored_in *in, const char *tag) {
+    char found[5] = {0};
     unsigned char n[8];
     hash_begin(&in->hash, 0);
-    read_source(in, tag, 4);
-    tag[4] = 0;
+    read_source(in, found, 4);
     read_source(in, n, sizeof n);
     in->left = le_number(n, 8);
-}
-
-void stored_enter_as(struct stored_in *in, const char *tag) {
-    char found[5];
-    stored_enter(in, found);
     if (strcmp(found, tag) != 0)
         stored_damaged(in);
 }

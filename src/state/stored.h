@@ -90,9 +90,9 @@ void stored_damaged(struct stored_in *in);
 void stored_fail(struct stored_in *in, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// The next section's tag into tag[5]; then reads are within it; then its end and hash are checked.
-void stored_enter(struct stored_in *in, char *tag);
-void stored_enter_as(struct stored_in *in, const char *tag); // damaged where it is another
+// The next section, damaged where it has another tag; then reads are within it; then its end and
+// hash are checked.
+void stored_enter_as(struct stored_in *in, const char *tag);
 void stored_leave(struct stored_in *in);
 void stored_skip(struct stored_in *in); // what is left of it
 

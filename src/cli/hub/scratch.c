@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char prefix[] = "coppice-pull-";
+static const char prefix[] = "coppice-scratch-";
 
 // Removes what lies in a folder that is open, which is closed, and in folders of it.
 static void empty(int folder, int depth) {

@@ -216,16 +216,12 @@ static const struct synth_shape shapes[] = {
      .kv = 2, .head_dim = 64, .block = 16, .window = 64, .mask = 511, .n_taps = 2, .taps = {1, 2}},
 };
 
-const struct synth_shape *synth_shape_at(int i) {
-    return i >= 0 && i < (int)(sizeof shapes / sizeof *shapes) ? &shapes[i] : NULL;
-}
-
 const char *synth_shape_name(int i) {
-    return synth_shape_at(i) ? shapes[i].name : NULL;
+    return i >= 0 && i < (int)(sizeof shapes / sizeof *shapes) ? shapes[i].name : NULL;
 }
 
 const struct synth_shape *synth_shape(const char *name) {
-    for (int i = 0; synth_shape_at(i); i++)
+    for (int i = 0; synth_shape_name(i); i++)
         if (!strcmp(shapes[i].name, name))
             return &shapes[i];
     return NULL;

@@ -53,10 +53,9 @@ struct synth_shape {
     int conv, group, rank, candidates;
 };
 
-// The shape of that name, or NULL. synth_shape_at(0), (1), ... until NULL lists them all.
+// The shape of that name, or NULL. synth_shape_name(0), (1), ... until NULL lists them all.
 const struct synth_shape *synth_shape(const char *name);
-const struct synth_shape *synth_shape_at(int i);
-const char *synth_shape_name(int i); // of synth_shape_at(i), or NULL
+const char *synth_shape_name(int i);
 
 struct synth_tensor {
     char name[64];

@@ -152,10 +152,8 @@ int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
 // The vocabulary, as far as the file names one: its size and its token texts are the target's.
 int dflash_check_vocab(const struct draft_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e);
-// dflash_read_params for the two kinds of metadata: mask, block, rotary base and the factors of
-// embeddings and logits are in p and stay where the file does not say, *causal is -1 there.
-int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *causal,
-                     struct err *e);
+// dflash_read_params for config.json: mask, block, rotary base and the factors of embeddings and
+// logits are in p and stay where the file does not say, *causal is -1 there.
 int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int *causal,
                        struct err *e);
 // A setting of config.json, NULL or JSON_NULL where there is none; an integer of it.

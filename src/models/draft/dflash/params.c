@@ -156,7 +156,7 @@ static int read_floats(struct dflash_params *p, struct keys *k, struct err *e) {
     return rc;
 }
 
-int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *causal,
+static int read_gguf(struct dflash_params *p, const struct draft_file *f, int *causal,
                      struct err *e) {
     struct keys k = {.g = f->g};
     size_t len;
@@ -317,7 +317,7 @@ int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
         .embed_scale = target->embed_scale > 0 ? target->embed_scale : 1,
         .logit_scale = 1,
         .logit_cap = target->logit_cap};
-    int rc = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
+    int rc = f->g ? read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
     if (rc)
         return rc;
     override_params(p, o, causal);
