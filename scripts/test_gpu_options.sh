@@ -63,7 +63,7 @@ plain=(--speculate off)
 tree=(-d "$draft" --speculate tree --budget 22)
 chain=(-d "$draft" --speculate chain)
 for path in "${paths[@]}"; do
-    for kv in f32 f16 bf16 q8_0 q8_0:f16 f16:q8_0; do
+    for kv in f32 f16 bf16 q8_0 q8_0:f16 f16:q8_0 q4_0 q5_1:tq3_0; do
         level=(--kv-type-k "${kv%:*}" --kv-type-v "${kv#*:}")
         [ "$path" = none ] || level+=(--cuda-path "$path")
         first "$path, $kv" "${plain[@]}" "${level[@]}"

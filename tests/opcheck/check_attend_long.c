@@ -349,12 +349,20 @@ static const struct attend_case {
     {{8, 4, 256, ATTEND_PATH, 0, KV_Q8_0, KV_Q8_0, true, 1}, 700, 512, true},
     {{8, 2, 128, ATTEND_PATH, 0, KV_Q4_0, KV_Q5_1, true, 1}, 900, 30, false},
     {{6, 2, 64, ATTEND_PATH, 300, KV_TQ3_0, KV_TQ3_0, false, 1}, 900, 30, false},
+    {{24, 4, 256, ATTEND_PATH, 0, KV_Q4_0, KV_Q4_0, true, 1}, 6000, 23, true},
+    {{24, 4, 256, ATTEND_PATH, 0, KV_Q5_0, KV_TQ3_0, true, 1}, 3000, 61, true},
+    {{8, 4, 256, ATTEND_PATH, 0, KV_Q5_1, KV_Q4_1, true, 1}, 700, 512, true},
+    {{32, 8, 128, ATTEND_PATH, 2048, KV_TQ3_0, KV_Q5_0, false, 1}, 6001, 256, true},
+    {{32, 8, 128, ATTEND_BLOCK, 0, KV_Q4_1, KV_F16, false, 1}, 3000, 16, true},
+    {{80, 2, 64, ATTEND_PATH, 0, KV_F16, KV_Q5_1, false, 1}, 1300, 40, true},
     {{80, 2, 64, ATTEND_PATH, 0, KV_F16, KV_BF16, false, 1}, 1300, 40, true},
     {{4, 1, 512, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 1300, 40, true},
     {{3, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 700, 70, false},
     {{16, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 20000, 23, true},
     {{16, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 8}, 1000, 512, true},
     {{20, 1, 576, ATTEND_PATH, 0, KV_Q8_0, KV_Q8_0, false, 1}, 3000, 61, true},
+    {{20, 1, 576, ATTEND_PATH, 0, KV_Q4_0, KV_Q4_0, false, 1}, 3000, 61, true},
+    {{64, 1, 576, ATTEND_PATH, 0, KV_TQ3_0, KV_TQ3_0, false, 1}, 1300, 40, true},
     {{64, 1, 576, ATTEND_PATH, 0, KV_BF16, KV_BF16, false, 1}, 1300, 40, true},
     {{128, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 2500, 23, true},
     {{32, 8, 128, ATTEND_BLOCK, 0, KV_F16, KV_F16, false, 1}, 20000, 16, true},
@@ -509,7 +517,8 @@ static void time_latents(struct check *c) {
 void check_attend_long_time(struct check *c) {
     static const int steps[] = {1, 8, 23, 61}, prompt[] = {512}, block[] = {16}, tree[] = {23};
     static const enum kv_codec_id types[][2] = {
-        {KV_BF16, KV_BF16}, {KV_Q8_0, KV_Q8_0}, {KV_F32, KV_F32}};
+        {KV_BF16, KV_BF16}, {KV_Q8_0, KV_Q8_0}, {KV_F32, KV_F32},    {KV_Q5_1, KV_Q5_1},
+        {KV_Q4_0, KV_Q4_0}, {KV_Q8_0, KV_Q4_0}, {KV_TQ3_0, KV_TQ3_0}};
     if (!c->device) {
         const struct shape small[] = {smollm2_135m, llama_8b};
         for (int i = 0; i < 2; i++) {
@@ -532,11 +541,13 @@ void check_attend_long_time(struct check *c) {
     time_shape(c, target_27b, 0, prompt, 1);
     time_shape(c, target_27b, 8192, prompt, 1);
     time_shape(c, target_27b, 16384, prompt, 1);
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct shape s = target_27b;
         s.codec_k = types[i][0];
         s.codec_v = types[i][1];
         time_shape(c, s, 20000, tree, 1);
+        if (kv_codec_of(s.codec_k)->scale_bytes)
+            time_shape(c, s, 65536, tree, 1);
     }
     struct shape window = draft_27b;
     window.window = 2048;

@@ -240,12 +240,10 @@ static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_co
     return rc || !draft ? rc : open_drafts(b, p, draft, kv, e);
 }
 
-// All pairs of codecs in turn, every codec among any few that follow each other. Those that GPUs
-// have are the first ones.
-static void choose_codecs(int index, const char *level, enum kv_codec_id kv[2]) {
-    const int n = strncmp(level, "cuda", 4) ? KV_CODEC_COUNT : KV_Q8_0 + 1;
-    kv[0] = (enum kv_codec_id)(index % n);
-    kv[1] = (enum kv_codec_id)((index + index / n) % n);
+// All pairs of codecs in turn, every codec among any few that follow each other.
+static void choose_codecs(int index, enum kv_codec_id kv[2]) {
+    kv[0] = (enum kv_codec_id)(index % KV_CODEC_COUNT);
+    kv[1] = (enum kv_codec_id)((index + index / KV_CODEC_COUNT) % KV_CODEC_COUNT);
 }
 
 int pair_open(struct pair *p, int index, const char *level, bool brief, struct err *e) {
@@ -257,7 +255,7 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     if (!level)
         level = index % 23 == 3 ? "scalar" : "auto"; // with all types in turn
     enum kv_codec_id kv[2];
-    choose_codecs(index, level, kv);
+    choose_codecs(index, kv);
     *p = (struct pair){.index = index, .brief = brief};
     choose_shape(&t, p, level, &g);
     choose_draft(&d, &t, index, &g);

@@ -3,9 +3,7 @@
 // the way back. The transform without signs would gather what all values of a group share in one.
 #include "ops/kv/rotate.h"
 
-// Bit i: value i changes its sign. Fixed: pages keep what was rotated.
-static const uint32_t signs[KV_ROTATE_MAX / 32] = {0x9E3779B9u, 0x7F4A7C15u, 0xBF58476Du,
-                                                   0x1CE4E5B9u};
+static const uint32_t signs[KV_ROTATE_MAX / 32] = KV_ROTATE_SIGNS;
 
 static void flip(float *x, int n) {
     for (int i = 0; i < n; i++)
@@ -13,8 +11,7 @@ static void flip(float *x, int n) {
 }
 
 static void transform(float *x, int n) {
-    static const float scales[] = {1.0f,  0.707106769f, 0.5f,   0.353553385f,
-                                   0.25f, 0.176776692f, 0.125f, 0.0883883461f};
+    static const float scales[] = KV_ROTATE_SCALES;
     int log2 = 0;
     for (int h = 1; h < n; h *= 2, log2++)
         for (int i = 0; i < n; i += 2 * h)

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention op: plans the work (attend_plan.c), queues one of the three kernels, and folds the
 // parts of each row from left to right where blocks have made them apart. Rows are taken in
-// batches that keep the parts' memory small; a row's bits do not depend on it.
+// batches that keep the parts' memory small; a row's bits do not depend on it. Where V is stored
+// rotated all that makes outputs without gates, which are rotated back, once, before these.
 #include "base/num.h"
 #include "ops/gpu/attend/attend.cuh"
 #include "ops/gpu/attend/cache.h"
+#include "ops/gpu/attend/rotate.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 256, AT_ONCE = 14, TOGETHER = 8 };
+enum { BACK_THREADS = 512, BACK_WARPS = BACK_THREADS / WARP };
 static const size_t PARTS_BYTES = (size_t)128 << 20; // bytes of parts at once
 
 // Where fold_parts puts a finished row, and what its blocks share.
@@ -152,6 +155,55 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
+// The largest v of a block of BACK_THREADS.
+static __device__ __forceinline__ float back_max(float v) {
+    __shared__ float part[BACK_WARPS];
+    v = warp_max(v);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    for (int i = 0; i < BACK_WARPS; i++)
+        v = fmaxf(v, part[i]);
+    return v;
+}
+
+// Block (row): rotates the outputs of its heads back, which go round the warps, applies their gates
+// and turns the row to fp16 (f.x NULL: it stays f32).
+static __global__ void __launch_bounds__(BACK_THREADS)
+    rotate_back(const __grid_constant__ struct attend_run u,
+                const __grid_constant__ struct finish f) {
+    const int32_t row = (int32_t)(u.begin + blockIdx.x);
+    const int lane = threadIdx.x % WARP, values = u.n_heads * u.dv / 4;
+    float *const wide = u.out + row * u.out_stride;
+    float max = 0;
+    gpu_await();
+    gpu_let_next();
+    for (int head = threadIdx.x / WARP; head < u.n_heads; head += BACK_WARPS) {
+        float *const at = wide + head * u.dv + lane;
+        float x[OPS_HEAD_MAX / WARP];
+#pragma unroll
+        for (int i = 0; i < OPS_HEAD_MAX / WARP; i++)
+            x[i] = i * WARP < u.dv ? __ldcg(at + i * WARP) : 0.0f;
+        rotate_head<true>(x, u.dv, u.rotate_v, lane);
+#pragma unroll
+        for (int i = 0; i < OPS_HEAD_MAX / WARP; i++) {
+            if (i * WARP >= u.dv)
+                break;
+            x[i] *= u.gate ? attend_gate(&u, row, head, i * WARP + lane) : 1.0f;
+            at[i * WARP] = x[i];
+            max = fmaxf(max, fabsf(x[i]));
+        }
+    }
+    if (!f.x)
+        return;
+    const int e = act_exponent(back_max(max), 126);
+    for (int i = threadIdx.x; i < f.stride / 4; i += BACK_THREADS)
+        ((uint2 *)(f.x + row * f.stride))[i] =
+            i < values ? act_pack(((const float4 *)wide)[i], power_of_two(e)) : make_uint2(0, 0);
+    if (threadIdx.x == 0)
+        f.unscale[row] = power_of_two(-e);
+}
+
 // What is the same for all batches.
 static struct attend_run run_of(const struct attend_args *a) {
     const struct kv_layout *l = a->layout;
@@ -178,7 +230,15 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.sinks = a->shape.sinks;
     u.chosen = a->choice ? a->choice->chosen : NULL;
     u.words = a->choice ? a->choice->blocks / 32 : 0;
+    u.rotate_v = l->rotate_v;
     return u;
+}
+
+// Where rows of the output become fp16.
+static struct finish finish_of(const struct act *out, int64_t first, unsigned *state) {
+    struct finish f = {(__half *)out->x - first * out->stride, out->unscale - first, out->stride,
+                       state};
+    return f;
 }
 
 // Kernels. WIDE is taken for whole rows and for items of more than FEW tiles of pairs, below which
@@ -299,14 +359,13 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
     size_t values = (size_t)(u->slots * u->n_rows * u->n_heads);
     float *parts = (float *)gpu_scratch(g, values * (size_t)(u->dv + 2) * sizeof(float));
-    struct finish f = {(__half *)out->x - first * out->stride, out->unscale - first, out->stride,
-                       row_state(g, u->n_rows)};
+    struct finish f = finish_of(out, first, row_state(g, u->n_rows));
     if (!parts || !f.state)
         return;
     u->acc = parts;
     u->ml = parts + values * (size_t)u->dv;
     run_kernel(g, u, p, kernel);
-    if (kernel == LATENT) {
+    if (kernel == LATENT || u->rotate_v) {
         gpu_launch_saying({g, "attend", ATTEND_FOLDS}, fold_values, grid, THREADS, 0, *u);
         return;
     }
@@ -382,6 +441,18 @@ static const struct attend_plans *plans_of(struct gpu *g, const struct attend_ar
     return attend_make(g, a, r, &cut);
 }
 
+// What follows where V is stored rotated: rows a->first to n - 1, with gates of `gate`. Latents
+// stay f32.
+static void run_back(struct gpu *g, struct attend_run *u, const struct attend_args *a, int64_t n,
+                     const float *gate, bool latent) {
+    struct finish f = finish_of(a->out, a->first, NULL);
+    f.x = latent ? NULL : f.x;
+    u->begin = a->first;
+    u->gate = gate;
+    gpu_launch_saying({g, "attend", ATTEND_FOLDS}, rotate_back, (unsigned)(n - a->first),
+                      BACK_THREADS, 0, *u, f);
+}
+
 // Whether committed keys and values can be read early. The stage keeps one copy of the same bytes,
 // so places tell whether just these rows may still be on their way.
 static bool reads_early(const struct gpu *g, const struct attend_run *u) {
@@ -410,6 +481,8 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
     u.ahead = reads_early(g, &u);
     enum kernel kernel = kernel_for(g, a);
     u.extra = kernel == PLAIN ? 0 : ATTEND_EXTRA;
+    const float *const gate = u.gate;
+    u.gate = u.rotate_v ? NULL : gate;
     const struct attend_plans *p = plans_of(g, a, r, kernel);
     if (!p)
         gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");
@@ -420,9 +493,11 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
             return;
         run_batch(g, &u, &p->plan[i], device, a->out, a->first, kernel);
     }
+    if (p && u.rotate_v)
+        run_back(g, &u, a, r->n, gate, kernel == LATENT);
     if (p && kernel == LATENT) // matrices of heads come next
         act_defer_plain(g, a->out, n);
-    else if (p && p->plan[0].whole)
+    else if (p && p->plan[0].whole && !u.rotate_v)
         cuda_act_finish(x, a->out, n);
 }
 

@@ -43,6 +43,7 @@ struct attend_run {
     // head.
     const uint32_t *chosen;
     int64_t words;
+    int32_t rotate_v; // values of a group of V that is stored rotated, or 0
 };
 
 // What launches of these kernels say: they leave parts, or rows of an activation. The fold after
@@ -63,6 +64,13 @@ static inline void attend_launch(struct gpu *g, void (*kernel)(const struct atte
 static const struct launch_says ATTEND_FOLDS = {MEMORY_WEIGHTS | MEMORY_ROWS,
                                                 MEMORY_SUMS | MEMORY_ACTS, false, NULL, false};
 
+// Whether K or V has a codec that is stored rotated, for which kernels have instances of their own.
+static inline bool attend_rotated(const struct attend_run *u) {
+#define KV_IS(id) || u->codec_k == id || u->codec_v == id
+    return false CUDA_KV_ROTATED(KV_IS);
+#undef KV_IS
+}
+
 // Whether a pair sees a chunk's block.
 static __device__ inline bool attend_chosen(const struct attend_run *u, int64_t pair, int chunk) {
     int block = chunk * ATTEND_CHUNK / SPARSE_BLOCK;
@@ -79,14 +87,19 @@ template <typename T> static __device__ inline T attend_entry(const T *p) {
     return t;
 }
 
-// Queue the kernel over n_items x n_kv blocks. head_dim of the matrix one: 64, 128 or 256.
+// Queue the kernel over n_items x n_kv blocks. head_dim of the matrix one: 64, 128 or 256. Those
+// named rotated are what the others take where attend_rotated says so.
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p);
+extern "C" void attend_matrix_rotated(struct gpu *g, const struct attend_run *u,
+                                      const struct attend_plan *p);
 // Shared memory of its blocks for that many tiles of pairs at most.
 extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
 // The same by wgmma, for heads of 128 and 256: same bits, up to 9 tiles in an item, ATTEND_WHOLE up
 // to 6.
 extern "C" void attend_wide(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
+extern "C" void attend_wide_rotated(struct gpu *g, const struct attend_run *u,
+                                    const struct attend_plan *p);
 extern "C" int attend_wide_bytes(int head_dim); // max shared memory of its blocks
 // The same for keys of 576 values whose first 512 are the values, on one kv head. Tiles of pairs
 // that items may have with so much shared memory; 0: none, 1: no ATTEND_WHOLE.

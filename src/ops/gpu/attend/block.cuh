@@ -70,11 +70,25 @@ static __device__ inline void bring_chunk(const struct attend_run *u, const stru
             F::load_keys(u, &b->t, &m->keys[turn % 3], chunk,
                          b->memory + turn % F::STAGES * F::TILE);
     } else if (chunk < b->t.end) {
-        load_chunk<typename F::keys, F::D, F::THREADS>(
+        load_chunk<F::ROTATED, typename F::keys, F::D, F::THREADS>(
             u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
             b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
     }
     copies_close();
+}
+
+// Keys, then values; with ROTATED by the same code, of which there is much.
+template <class F>
+static __device__ inline void bring_both(const struct attend_run *u, const struct work *b,
+                                         const struct state<F::T> *m, int chunk, int turn) {
+    if constexpr (F::ROTATED) {
+#pragma unroll 1
+        for (int value = 0; value < 2; value++)
+            bring_chunk<F>(u, b, m, chunk, turn, value);
+    } else {
+        bring_chunk<F>(u, b, m, chunk, turn, false);
+        bring_chunk<F>(u, b, m, chunk, turn, true);
+    }
 }
 
 // Which keys the block's pairs may see, and where the pairs are. Threads 0 .. 16 T - 1.

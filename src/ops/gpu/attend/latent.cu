@@ -10,9 +10,9 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-template <int T_, bool WHOLE_, bool CHOICE_ = false, int STAGES_ = T_ == 1 ? 1 : 2>
-struct latent_form : latent_places<T_ * 16, STAGES_> {
-    typedef latent_places<T_ * 16, STAGES_> P;
+template <bool ROTATED_, int T_, bool WHOLE_, bool CHOICE_ = false, int STAGES_ = T_ == 1 ? 1 : 2>
+struct latent_form : latent_places<T_ * 16, STAGES_, ROTATED_> {
+    typedef latent_places<T_ * 16, STAGES_, ROTATED_> P;
     static constexpr int T = T_, GROUPS = P::WARPS / 4, N = P::DV / 8 / P::WARPS;
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_;
     static constexpr int SMALL = WHOLE || CHOICE || T == 1 ? 0 : 2, BLOCKS = STAGES_ == 1 ? 2 : 1;
@@ -27,7 +27,7 @@ struct latent_form : latent_places<T_ * 16, STAGES_> {
 
 #else
 
-template <int T, bool WHOLE, bool CHOICE = false, int STAGES = 1> struct latent_form {
+template <bool ROTATED, int T, bool WHOLE, bool CHOICE = false, int STAGES = 1> struct latent_form {
     static constexpr int THREADS = 32, BYTES = 0;
 };
 
@@ -39,28 +39,36 @@ static void launch_form(struct gpu *g, const struct attend_run *u, const struct 
 }
 
 extern "C" int attend_latent_tiles(int shared) {
-    return latent_form<LATENT_TILES, true, true>::BYTES <= shared ? LATENT_TILES
-           : latent_form<1, false, true>::BYTES <= shared         ? 1
-                                                                  : 0;
+    return latent_form<false, LATENT_TILES, true, true>::BYTES <= shared ? LATENT_TILES
+           : latent_form<false, 1, false, true>::BYTES <= shared         ? 1
+                                                                         : 0;
+}
+
+template <bool ROTATED>
+static void launch_latent(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    typedef latent_form<ROTATED, 1, false, false, 2>
+        alone; // on its multiprocessor: the next chunk comes early
+    const bool one = p->tiles <= 1 && !p->whole;
+    if (u->chosen && p->whole)
+        launch_form<latent_form<ROTATED, LATENT_TILES, true, true>>(g, u, p);
+    else if (u->chosen && one)
+        launch_form<latent_form<ROTATED, 1, false, true>>(g, u, p);
+    else if (u->chosen)
+        launch_form<latent_form<ROTATED, LATENT_TILES, false, true>>(g, u, p);
+    else if (p->whole)
+        launch_form<latent_form<ROTATED, LATENT_TILES, true>>(g, u, p);
+    else if (one && p->n_items <= g->processors && alone::BYTES <= g->shared)
+        launch_form<alone>(g, u, p);
+    else if (one)
+        launch_form<latent_form<ROTATED, 1, false>>(g, u, p);
+    else
+        launch_form<latent_form<ROTATED, LATENT_TILES, false>>(g, u, p);
 }
 
 extern "C" void attend_latent(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p) {
-    typedef latent_form<1, false, false, 2>
-        alone; // on its multiprocessor: the next chunk comes early
-    const bool one = p->tiles <= 1 && !p->whole;
-    if (u->chosen && p->whole)
-        launch_form<latent_form<LATENT_TILES, true, true>>(g, u, p);
-    else if (u->chosen && one)
-        launch_form<latent_form<1, false, true>>(g, u, p);
-    else if (u->chosen)
-        launch_form<latent_form<LATENT_TILES, false, true>>(g, u, p);
-    else if (p->whole)
-        launch_form<latent_form<LATENT_TILES, true>>(g, u, p);
-    else if (one && p->n_items <= g->processors && alone::BYTES <= g->shared)
-        launch_form<alone>(g, u, p);
-    else if (one)
-        launch_form<latent_form<1, false>>(g, u, p);
+    if (attend_rotated(u))
+        launch_latent<true>(g, u, p);
     else
-        launch_form<latent_form<LATENT_TILES, false>>(g, u, p);
+        launch_latent<false>(g, u, p);
 }

@@ -11,9 +11,9 @@ enum { LATENT_KEY = 576, LATENT_VALUE = 512, LATENT_TILES = 4 };
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // Of forms with PAIRS pairs and STAGES_ stages.
-template <int PAIRS, int STAGES_> struct latent_places {
+template <int PAIRS, int STAGES_, bool ROTATED_> struct latent_places {
     static constexpr int D = LATENT_KEY, DV = LATENT_VALUE, WARPS = 8, THREADS = WARPS * WARP;
-    static constexpr bool SAME = true, OUTSIDE = true;
+    static constexpr bool SAME = true, OUTSIDE = true, ROTATED = ROTATED_;
     static constexpr int STAGES = STAGES_, SAVED = 0, TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = 0, Q = STAGES * TILE, ALL = Q + PAIRS * D * 2, STATE = ALL;
 
@@ -24,11 +24,16 @@ template <int PAIRS, int STAGES_> struct latent_places {
         return (unsigned)(turn % STAGES * TILE + DV / 64 * keys::COLUMN);
     }
 
-    // The keys of a chunk, by all threads: eight of them bring 64 values of a row at once.
+    // The keys of a chunk, by all threads: eight of them bring 64 values of a row at once. With
+    // ROTATED their codec is stored rotated.
     static __device__ inline void load_keys(const struct attend_run *u, const struct attend_item *t,
                                             const struct attend_keys *k, int chunk,
                                             unsigned char *tile) {
         constexpr int EACH = THREADS / 8; // rows at once
+        if (ROTATED) {
+            load_coded<keys, D, THREADS>(u->codec_k, u, k, false, 0, tile);
+            return;
+        }
         unsigned base = shared_address(tile);
         int row = threadIdx.x / 8, at = threadIdx.x % 8;
         if (u->codec_k == KV_F16 && (chunk + 1) * ATTEND_CHUNK <= t->len && k->page[0]) {
@@ -54,7 +59,7 @@ template <int PAIRS, int STAGES_> struct latent_places {
                 }
                 float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
                 if (from.codes)
-                    kv_load8(u->codec_k, from, piece, x);
+                    kv_load8_as_is(u->codec_k, from, piece, x);
                 *(uint4 *)(tile + keys::at(row, piece)) = pack_eight(x);
             }
         }

@@ -6,9 +6,9 @@
 
 #if !defined(__CUDA_ARCH__) || defined(ATTEND_WIDE)
 
-template <bool WHOLE_, bool CHOICE_ = false>
-struct latent_wide : latent_places<LATENT_TILES * 16, 2> {
-    typedef latent_places<LATENT_TILES * 16, 2> P;
+template <bool ROTATED_, bool WHOLE_, bool CHOICE_ = false>
+struct latent_wide : latent_places<LATENT_TILES * 16, 2, ROTATED_> {
+    typedef latent_places<LATENT_TILES * 16, 2, ROTATED_> P;
     static constexpr int N = LATENT_TILES * 16, T = LATENT_TILES, H = N / 2;
     static constexpr int M = P::DV / 128, OWN = 1;
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_;
@@ -25,19 +25,31 @@ struct latent_wide : latent_places<LATENT_TILES * 16, 2> {
 
 #else
 
-template <bool WHOLE, bool CHOICE = false> struct latent_wide {
+template <bool ROTATED, bool WHOLE, bool CHOICE = false> struct latent_wide {
     static constexpr int THREADS = 32, BYTES = 0;
 };
 
 #endif
 
+template <class F>
+static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    attend_launch<F>(g, attend_wide_kernel<F>, u, p);
+}
+
+template <bool ROTATED>
+static void launch_wide(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    if (u->chosen) // only of whole items
+        launch_form<latent_wide<ROTATED, true, true>>(g, u, p);
+    else if (p->whole)
+        launch_form<latent_wide<ROTATED, true>>(g, u, p);
+    else
+        launch_form<latent_wide<ROTATED, false>>(g, u, p);
+}
+
 extern "C" void attend_latent_wide(struct gpu *g, const struct attend_run *u,
                                    const struct attend_plan *p) {
-    if (u->chosen) // only of whole items
-        attend_launch<latent_wide<true, true>>(g, attend_wide_kernel<latent_wide<true, true>>, u,
-                                               p);
-    else if (p->whole)
-        attend_launch<latent_wide<true>>(g, attend_wide_kernel<latent_wide<true>>, u, p);
+    if (attend_rotated(u))
+        launch_wide<true>(g, u, p);
     else
-        attend_launch<latent_wide<false>>(g, attend_wide_kernel<latent_wide<false>>, u, p);
+        launch_wide<false>(g, u, p);
 }

@@ -8,10 +8,11 @@
 //
 // A form F has the constants of an instance and its places in shared memory: D values of a key, DV
 // of a value, T tiles of pairs, WARPS (THREADS), GROUPS of four warps, N eights of values that a
-// warp makes, WHOLE (items are), CHOICE (pairs choose blocks), SMALL (tiles of short work, or 0),
-// BLOCKS of a multiprocessor, STAGES of keys and values of TILE bytes each, V and Q (where values
-// and queries begin), weights(turn), ALL (folded values, SAVED a thread, unless they are OUTSIDE),
-// STATE, ANY, BYTES; SAME: values are a part of keys, which F::load_keys brings.
+// warp makes, WHOLE (items are), CHOICE (pairs choose blocks), ROTATED (K or V has a codec that is
+// stored rotated), SMALL (tiles of short work, or 0), BLOCKS of a multiprocessor, STAGES of keys
+// and values of TILE bytes each, V and Q (where values and queries begin), weights(turn), ALL
+// (folded values, SAVED a thread, unless they are OUTSIDE), STATE, ANY, BYTES; SAME: values are a
+// part of keys, which F::load_keys brings.
 #ifndef COPPICE_OPS_GPU_ATTEND_MATRIX_CUH
 #define COPPICE_OPS_GPU_ATTEND_MATRIX_CUH
 
@@ -467,8 +468,7 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         if (finds && third < t->end)
             found = attend_look(u, t, third, threadIdx.x);
         if (F::STAGES == 2) {
-            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
-            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
+            bring_both<F>(u, b, m, ahead, turn_of<F>(p) + 1);
         } else if (later) {
             bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         }
@@ -533,17 +533,14 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
     extern __shared__ __align__(1024) unsigned char memory[];
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
     if constexpr (F::CHOICE) {
-        struct work b = begin_choosing<F>(&u, m, memory, (uint32_t *)(memory + F::ANY),
-                                          [&](const struct work *w, int chunk) {
-                                              bring_chunk<F>(&u, w, m, chunk, 0, false);
-                                              bring_chunk<F>(&u, w, m, chunk, 0, true);
-                                          });
+        struct work b = begin_choosing<F>(
+            &u, m, memory, (uint32_t *)(memory + F::ANY),
+            [&](const struct work *w, int chunk) { bring_both<F>(&u, w, m, chunk, 0); });
         run_matrix_item<F, F::T>(&u, &b, m);
         return;
     }
     struct work b = begin_item(&u, m, memory, [&](const struct work *w) {
-        bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
-        bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
+        bring_both<F>(&u, w, m, w->t.chunk, w->t.chunk);
     });
     if constexpr (F::SMALL > 0) {
         if (b.t.n_pairs <= F::SMALL * 16) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that move rows of state: head norm, rotary embedding and the K/V store, row copies, and
-// copies of K/V positions. One warp makes one head of one row, in a fixed order, so a row's bits
-// depend on that row alone.
+// Ops that move rows of state: head norm, rotary embedding and the K/V store with its rotation, row
+// copies, and copies of K/V positions. One warp makes one head of one row, in a fixed order, so a
+// row's bits depend on that row alone.
 #include <math.h>
 
 #include "ops/args/args.h"
 #include "ops/gpu/attend/kv_stored.cuh"
+#include "ops/gpu/attend/rotate.cuh"
 #include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/cuda.h"
@@ -154,8 +155,10 @@ static __device__ __forceinline__ void store_few(int codec, struct kv_row to, in
         for (int j = 0; j < VALUES; j++)                                                           \
             kv_stored<id>::store(to, j, lane, x[j]);                                               \
         break;
-        CUDA_KV_CODECS(KV_CASE)
+        CUDA_KV_AS_IS(KV_CASE)
 #undef KV_CASE
+    default:
+        kv_store_rotated(codec, to, VALUES, lane, x);
     }
 }
 
@@ -210,6 +213,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
         rope_few_head(cs, pairs / 32, lane, x);
     const struct kv_layout *l = &u.layout;
     const bool query = d.kind == QUERY;
+    rotate_head<false>(x, VALUES * WARP, d.kind == VALUE ? l->rotate_v : l->rotate_k, lane);
     struct kv_row to = {(unsigned char *)(a.q_out + (row * a.n_heads + d.at) * a.dk), NULL};
     if (!query)
         to = kv_row_at(l, d.kind == VALUE ? &l->v : &l->k, slot.page, a.layer, d.at, slot.slot);
@@ -269,7 +273,10 @@ struct qk_run {
 };
 
 // Element i * WARP + lane of a head is x[i].
-static __device__ void store_head(const float *x, int dim, int codec, struct kv_row to, int lane) {
+static __device__ __forceinline__ void store_head(const float (&x)[WARP_VALUES], int dim, int codec,
+                                                  struct kv_row to, int lane) {
+    if (kv_store_rotated(codec, to, dim / WARP, lane, x))
+        return;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
         if (i * WARP >= dim)
@@ -279,7 +286,8 @@ static __device__ void store_head(const float *x, int dim, int codec, struct kv_
 }
 
 // RMSNorm of one head of d values: x[i] = element i * WARP + lane. w: NULL, no weights.
-static __device__ void norm_head(const float *w, int d, float eps, float *x, int lane) {
+static __device__ __forceinline__ void norm_head(const float *w, int d, float eps, float *x,
+                                                 int lane) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
@@ -297,8 +305,8 @@ static __device__ void norm_head(const float *w, int d, float eps, float *x, int
 }
 
 // Rotation of one head, through the warp's shared row. cs: cosines of the pairs, then sines.
-static __device__ void rope_head(const struct qk_args *a, const float *cs, float *row, float *x,
-                                 int lane) {
+static __device__ __forceinline__ void rope_head(const struct qk_args *a, const float *cs,
+                                                 float *row, float *x, int lane) {
     const int pairs = a->rope.dims / 2;
     const bool halves = a->rope.pairs == ROPE_HALVES;
 #pragma unroll
@@ -447,6 +455,7 @@ static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ stru
         if (a->q_norm)
             norm_head(a->q_norm, a->dk, a->eps, x, lane);
         rope_head(a, cs, rows[warp], x, lane);
+        rotate_head<false>(x, a->dk, u.layout.rotate_k, lane);
         float *out = a->q_out + (i * a->n_heads + h) * a->dk;
         struct kv_row to = {(unsigned char *)out, NULL};
         store_head(x, a->dk, KV_F32, to, lane);
@@ -459,11 +468,13 @@ static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ stru
         else if (a->k_norm)
             norm_head(a->k_norm, a->dk, a->eps, x, lane);
         rope_head(a, cs, rows[warp], x, lane);
+        rotate_head<false>(x, a->dk, u.layout.rotate_k, lane);
         store_head(x, a->dk, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
         return;
     }
     if (a->v_norm)
         norm_head(NULL, a->dv, a->eps, x, lane);
+    rotate_head<false>(x, a->dv, u.layout.rotate_v, lane);
     store_head(x, a->dv, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 
@@ -606,7 +617,12 @@ static __global__ void __launch_bounds__(THREADS)
     const unsigned char *f = from.page + blockIdx.y * l.layer_bytes;
     for (int i = 0; i < (l.s.v_in_k ? 1 : 2); i++) {
         const struct kv_plane *p = i ? &l.v : &l.k;
-        copy_plane<uint4>(t + p->codes, to.slot, f + p->codes, from.slot, l.s.n_heads, p->code_row);
+        if (p->code_row % sizeof(uint4) == 0)
+            copy_plane<uint4>(t + p->codes, to.slot, f + p->codes, from.slot, l.s.n_heads,
+                              p->code_row);
+        else
+            copy_plane<uint2>(t + p->codes, to.slot, f + p->codes, from.slot, l.s.n_heads,
+                              p->code_row);
         copy_plane<unsigned short>(t + p->scales, to.slot, f + p->scales, from.slot, l.s.n_heads,
                                    p->scale_row);
     }

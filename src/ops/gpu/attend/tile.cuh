@@ -7,6 +7,7 @@
 #define COPPICE_OPS_GPU_ATTEND_TILE_CUH
 
 #include "ops/gpu/attend/attend.cuh"
+#include "ops/gpu/attend/kv_halves.cuh"
 #include "ops/gpu/matrix/async_copy.cuh"
 #include "ops/gpu/matrix/ldmatrix.cuh"
 #include "ops/gpu/matrix/mma.cuh"
@@ -38,48 +39,49 @@ static __device__ inline void copy_or_zero(unsigned to, const void *from) {
     copy_piece_if(to, from ? from : "", from);
 }
 
-static __device__ inline unsigned pack(float a, float b) {
-    __half2 h = __floats2half2_rn(a, b);
-    return *(unsigned *)&h;
-}
-
-static __device__ inline float bounded(float x) {
-    return fminf(fmaxf(x, -65504.0f), 65504.0f);
-}
-
-// Eight floats as a piece of halves, which end at 65504.
-static __device__ inline uint4 pack_eight(const float *x) {
-    return make_uint4(pack(bounded(x[0]), bounded(x[1])), pack(bounded(x[2]), bounded(x[3])),
-                      pack(bounded(x[4]), bounded(x[5])), pack(bounded(x[6]), bounded(x[7])));
-}
-
-// Q8_0 rows of a chunk: 16 codes and their scale are one thread's, and two pieces.
-template <class PLACES, int D, int THREADS>
+// Rows of a chunk whose codec is not F16: a thread has two pieces of a row at once, and with D
+// values that are no power of two the same place of each LANES * 16 values.
+template <int CODEC, class PLACES, int D, int THREADS>
 static __device__ inline void load_codes(const struct attend_run *u, const struct attend_keys *keys,
                                          bool value, int kv, unsigned char *tile) {
-    constexpr int TWOS = D / 16, STEP = THREADS / TWOS;
-    int at = threadIdx.x % TWOS;
+    constexpr int TWOS = D / 16, LANES = TWOS & -TWOS, STEP = THREADS / LANES;
+    typedef kv_halves<CODEC> halves;
 #pragma unroll 2
-    for (int slot = threadIdx.x / TWOS; slot < ATTEND_CHUNK; slot += STEP) {
-        struct kv_row from = attend_key(u, keys, slot, value, kv);
-        uint4 codes = make_uint4(0, 0, 0, 0);
-        float d = 0, x[16];
-        if (from.codes) {
-            codes = ((const uint4 *)from.codes)[at];
-            d = kv_stored<KV_Q8_0>::scale(from, at / 2);
+    for (int slot = threadIdx.x / LANES; slot < ATTEND_CHUNK; slot += STEP) {
+        const struct kv_row from = attend_key(u, keys, slot, value, kv);
+#pragma unroll 3
+        for (int at = threadIdx.x % LANES; at < TWOS; at += LANES) {
+            halves x = {};
+            uint4 two[2];
+            if (from.codes)
+                x.read(from, at);
+            x.make(two);
+            *(uint4 *)(tile + PLACES::at(slot, halves::first(at))) = two[0];
+            *(uint4 *)(tile + PLACES::at(slot, halves::first(at) + halves::APART)) = two[1];
         }
-        kv_stored<KV_Q8_0>::unpack(codes.x, d, x);
-        kv_stored<KV_Q8_0>::unpack(codes.y, d, x + 4);
-        kv_stored<KV_Q8_0>::unpack(codes.z, d, x + 8);
-        kv_stored<KV_Q8_0>::unpack(codes.w, d, x + 12);
-        *(uint4 *)(tile + PLACES::at(slot, 2 * at)) = pack_eight(x);
-        *(uint4 *)(tile + PLACES::at(slot, 2 * at + 1)) = pack_eight(x + 8);
+    }
+}
+
+// The same of any codec but F16: for the kernels' instances where K or V has one that is stored
+// rotated. Those have instances of their own because all this code takes registers.
+template <class PLACES, int D, int THREADS>
+static __device__ inline void load_coded(int codec, const struct attend_run *u,
+                                         const struct attend_keys *keys, bool value, int kv,
+                                         unsigned char *tile) {
+    switch (codec) {
+#define KV_CASE(id)                                                                                \
+    case id:                                                                                       \
+        load_codes<id, PLACES, D, THREADS>(u, keys, value, kv, tile);                              \
+        break;
+        KV_HALVES_CODECS(KV_CASE)
+#undef KV_CASE
     }
 }
 
 // The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
-// copies, which the caller closes. Committed keys lie one after the other.
-template <class PLACES, int D, int THREADS>
+// copies, which the caller closes. Committed keys lie one after the other. ROTATED: K or V has a
+// codec that is stored rotated.
+template <bool ROTATED, class PLACES, int D, int THREADS>
 static __device__ inline void load_chunk(const struct attend_run *u, const struct attend_item *t,
                                          const struct attend_keys *keys, int chunk, bool value,
                                          int kv, unsigned char *tile) {
@@ -97,20 +99,24 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
             copy_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
         return;
     }
-    if (codec == KV_Q8_0) {
-        load_codes<PLACES, D, THREADS>(u, keys, value, kv, tile);
+    if (ROTATED && codec != KV_F16) {
+        load_coded<PLACES, D, THREADS>(codec, u, keys, value, kv, tile);
+        return;
+    }
+    if (!ROTATED && codec == KV_Q8_0) {
+        load_codes<KV_Q8_0, PLACES, D, THREADS>(u, keys, value, kv, tile);
         return;
     }
     for (; slot < ATTEND_CHUNK; slot += STEP) {
         struct kv_row from = attend_key(u, keys, slot, value, kv);
-        if (codec == KV_F16) {
+        if (ROTATED || codec == KV_F16) {
             copy_or_zero(base + (unsigned)PLACES::at(slot, at),
                          from.codes ? from.codes + at * 16 : NULL);
             continue;
         }
         float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         if (from.codes)
-            kv_load8(codec, from, at, x);
+            kv_load8_as_is(codec, from, at, x);
         *(uint4 *)(tile + PLACES::at(slot, at)) = pack_eight(x);
     }
 }

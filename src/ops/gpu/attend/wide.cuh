@@ -475,9 +475,7 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         __syncthreads();
         struct finder found = find_ahead(u, t, third);
         if (F::STAGES == 2)
-            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
-        if (F::STAGES == 2)
-            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
+            bring_both<F>(u, b, m, ahead, turn_of<F>(p) + 1);
         else if (p.chunk > first)
             bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         if (p.begins)
@@ -533,15 +531,12 @@ static __global__ void __launch_bounds__(F::THREADS, 1)
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
     struct work b;
     if constexpr (F::CHOICE)
-        b = begin_choosing<F>(&u, m, memory, (uint32_t *)(memory + F::ANY),
-                              [&](const struct work *w, int chunk) {
-                                  bring_chunk<F>(&u, w, m, chunk, 0, false);
-                                  bring_chunk<F>(&u, w, m, chunk, 0, true);
-                              });
+        b = begin_choosing<F>(
+            &u, m, memory, (uint32_t *)(memory + F::ANY),
+            [&](const struct work *w, int chunk) { bring_both<F>(&u, w, m, chunk, 0); });
     else
         b = begin_item(&u, m, memory, [&](const struct work *w) {
-            bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
-            bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
+            bring_both<F>(&u, w, m, w->t.chunk, w->t.chunk);
         });
     struct spot end = {};
     struct wide_sums<F> z;

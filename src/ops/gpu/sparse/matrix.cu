@@ -24,7 +24,7 @@ static __device__ __forceinline__ void bring_block(const struct sparse_places *p
         }
         float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         if (row < end)
-            kv_load8(p->codec, from, at, x);
+            kv_load8_as_is(p->codec, from, at, x);
         *(uint4 *)(memory + place) = pack_eight(x);
     }
     copies_close();

@@ -72,7 +72,8 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
     gpu_let_next();
     if (own < sharers) {
         for (int i = own; i < SPARSE_BLOCK; i += sharers) {
-            kv_load8(u.k.codec, sparse_row(&u.k, block * SPARSE_BLOCK + i, blockIdx.y), at, x);
+            kv_load8_as_is(u.k.codec, sparse_row(&u.k, block * SPARSE_BLOCK + i, blockIdx.y), at,
+                           x);
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 sum[j] += x[j];
@@ -161,7 +162,8 @@ static __device__ void load_slice(const struct sparse_places *p, int64_t block, 
         int row = i / (SLICE / 8), piece = i % (SLICE / 8);
         float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         if (row < end)
-            kv_load8(p->codec, sparse_row(p, block * SPARSE_BLOCK + row, kv), at / 8 + piece, x);
+            kv_load8_as_is(p->codec, sparse_row(p, block * SPARSE_BLOCK + row, kv), at / 8 + piece,
+                           x);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             m->slice[row][piece * 8 + j] = x[j];

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instances of matrix.cu where K or V has a codec that is stored rotated. There are fewer: a block
+// of three tiles takes one, too, and one of as many as plans have takes all above three.
+#include "ops/gpu/attend/matrix_form.cuh"
+
+template <int D, int MOST>
+static void launch_matrix(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    if (u->chosen && p->whole)
+        launch_form<form<D, 6, true, true, true>>(g, u, p);
+    else if (u->chosen)
+        launch_form<form<D, 3, false, true, true>>(g, u, p);
+    else if (p->whole)
+        launch_form<form<D, 6, true, false, true>>(g, u, p);
+    else if (p->tiles <= 3)
+        launch_form<form<D, 3, false, false, true>>(g, u, p);
+    else
+        launch_form<form<D, MOST, false, false, true>>(g, u, p);
+}
+
+extern "C" void attend_matrix_rotated(struct gpu *g, const struct attend_run *u,
+                                      const struct attend_plan *p) {
+    if (u->dk == 64)
+        launch_matrix<64, 6>(g, u, p);
+    else if (u->dk == 128)
+        launch_matrix<128, 6>(g, u, p);
+    else
+        launch_matrix<256, 9>(g, u, p);
+}
