@@ -63,26 +63,21 @@ static void compare_pairs(struct bench *b, struct dflash *d, int i, const char *
     int n = (int)golden_rows_per_index(g), k = g->top;
     int32_t *ids = calloc((size_t)(n * k), sizeof *ids);
     float *logp = calloc((size_t)(n * k), sizeof *logp), line[GOLDEN_MAX_TOP];
-    float *pair = calloc((size_t)(n * k * k), sizeof *pair);
     struct err e = {0};
     double worst = 0;
-    assert_true(ids && logp && pair && k <= GOLDEN_MAX_TOP);
+    assert_true(ids && logp && k <= GOLDEN_MAX_TOP);
     struct topk_args top = {
         .logits = dflash_logits(d, 0, n), .n = n, .k = k, .ids = ids, .logp = logp};
     draft_head_topk(dflash_head(d), b->r.x, &top);
-    check(dflash_select(d,
-                        &(struct dflash_selection){.depth = n,
-                                                   .k = k,
-                                                   .anchor = g->anchors[i],
-                                                   .ids = ids,
-                                                   .logp = logp,
-                                                   .pair = pair},
-                        &e),
-          "dflash_select", &e);
+    const struct dflash_selection s = {
+        .depth = n, .k = k, .anchor = g->anchors[i], .ids = ids, .logp = logp};
+    check(dflash_select(d, &s, &e), "dflash_select", &e);
     assert_memory_equal(ids, g->candidates + i * n * k, (size_t)(n * k) * sizeof *ids);
     for (int at = 0; at < n * k; at++) {
         int row = at / k;
-        memcpy(line, row ? pair + (at - k) * k : logp, (size_t)k * sizeof *line);
+        memcpy(line, logp, (size_t)k * sizeof *line);
+        if (row)
+            dflash_select_line(d, &s, row, at % k, line);
         golden_log_softmax(line, k);
         double error = golden_error(line, g->pairs + ((int64_t)i * n * k + at) * k, k);
         if (!(error <= TOLERANCE))
@@ -93,7 +88,6 @@ static void compare_pairs(struct bench *b, struct dflash *d, int i, const char *
     printf("%-22s context %2d worst relative error %.2e, selector\n", way, g->index[i], worst);
     free(ids);
     free(logp);
-    free(pair);
 }
 
 // Each context in a sequence of its own.

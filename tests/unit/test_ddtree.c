@@ -119,12 +119,23 @@ static void option_merge(struct option_ref *list, int *n, int32_t token, float l
     list[(*n)++] = (struct option_ref){token, step, origin};
 }
 
+// A table of pairs as a drafter has it.
+struct pairs {
+    const float *at; // [depth - 1][k][k]
+    int k;
+};
+
+static const float *table_pair(void *arg, int d, int q) {
+    const struct pairs *t = arg;
+    return t->at + ((ptrdiff_t)d * t->k + q) * t->k;
+}
+
 // The log-probabilities of depth + 1 after a path of `depth` tokens.
 static const float *row_after(const struct proposal *p, const int32_t *path, int depth) {
     if (p->pair && depth > 0)
         for (int q = 0; q < p->k; q++)
             if (p->ids[(depth - 1) * p->k + q] == path[depth - 1])
-                return p->pair + ((depth - 1) * p->k + q) * p->k;
+                return p->pair(p->pair_arg, depth - 1, q);
     return p->logp + depth * p->k;
 }
 
@@ -243,6 +254,7 @@ static int check(const struct proposal *p, const struct tree_options *o) {
 struct sample {
     int32_t ids[4 * 4], chain[2][5];
     float logp[4 * 4], pair[3 * 4 * 4];
+    struct pairs pairs;
     struct path_drafter paths;
     struct proposal p;
 };
@@ -262,8 +274,11 @@ static void random_kind(struct sample *s, struct rng *g, int levels, enum kind k
         if (hostile)
             s->pair[i] = hostile_logp(rng_below(g, 1000), s->pair[i]);
     }
-    if (kind == BY_PAIR)
-        p->pair = s->pair;
+    s->pairs = (struct pairs){s->pair, p->k};
+    if (kind == BY_PAIR) {
+        p->pair = table_pair;
+        p->pair_arg = &s->pairs;
+    }
     if (kind == BY_DEPTH || kind == BY_PAIR)
         return;
     s->paths.seed = rng_below(g, 1 << 30);
@@ -387,7 +402,9 @@ static void test_same_in_all_kinds(void **state) {
         assert_int_equal(ddtree_build(&a, 5, &l.p, &o, NULL), 0);
         nodes += a.n - 1;
         struct proposal other = l.p;
-        other.pair = l.pair;
+        struct pairs pairs = {l.pair, l.p.k};
+        other.pair = table_pair;
+        other.pair_arg = &pairs;
         assert_int_equal(ddtree_build(&b, 5, &other, &o, NULL), 0);
         assert_memory_equal(&a, &b, sizeof a);
         other.expand = path_expand;

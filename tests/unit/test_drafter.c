@@ -161,13 +161,15 @@ static void guess_all_ways(struct guesses *g, const struct tiny_draft_shape *d, 
         struct proposal p = {0}, *all = &p;
         assert_int_equal(drafter_propose(drafter, &r, 1, &all, NULL), 0);
         assert_int_equal(p.k, d->conv || d->markov ? K : k);
-        size_t cells = (size_t)(p.depth * p.k), pairs = (size_t)((p.depth - 1) * p.k * p.k);
+        size_t cells = (size_t)(p.depth * p.k), line = (size_t)p.k * sizeof(float);
         g->depth[w] = p.depth;
         memcpy(g->ids[w], p.ids, cells * sizeof *p.ids);
         memcpy(g->logp[w], p.logp, cells * sizeof *p.logp);
         assert_true(!p.pair == !(d->conv || d->markov));
-        if (p.pair)
-            memcpy(g->pair[w], p.pair, pairs * sizeof *p.pair);
+        for (int i = 0; p.pair && i < 2 * (p.depth - 1) * p.k; i++) { // each twice
+            const int at = i % ((p.depth - 1) * p.k);
+            memcpy(g->pair[w][at / p.k][at % p.k], p.pair(p.pair_arg, at / p.k, at % p.k), line);
+        }
     }
     drafter_destroy(drafter);
     fixture_close(&f);

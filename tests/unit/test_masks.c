@@ -212,6 +212,10 @@ static void test_wide(void **state) {
     assert_int_equal(h.live, 0);
 }
 
+static const float *pair_of(void *arg, int d, int q) {
+    return (const float *)arg + (d * OFFERED + q) * OFFERED;
+}
+
 // Where candidates depend on the parent, the best below it are taken, whichever are so elsewhere.
 static void test_best_below_parent(void **state) {
     (void)state;
@@ -225,7 +229,12 @@ static void test_best_below_parent(void **state) {
     h.free = true;
     for (int i = 0; i < OFFERED * OFFERED; i++)
         pair[i] = -9 + (float)(i % OFFERED); // the last ones are the best
-    struct proposal base = {.depth = 2, .k = OFFERED, .ids = ids[0], .logp = logp[0], .pair = pair};
+    struct proposal base = {.depth = 2,
+                            .k = OFFERED,
+                            .ids = ids[0],
+                            .logp = logp[0],
+                            .pair = pair_of,
+                            .pair_arg = pair};
     struct tree_options o = {.budget = 40, .k = K, .max_depth = 2};
     struct proposal allowed;
     assert_int_equal(masks_begin(m, NULL), 0);

@@ -72,6 +72,11 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
     return 0;
 }
 
+static const float *pair_of(void *arg, int d, int q) {
+    const struct voice *v = arg;
+    return v->pair + (d * K + q) * K;
+}
+
 static void open_voice(struct voice *v, uint64_t seed, int depends, int depth) {
     *v = (struct voice){.seed = seed, .depends = depends, .depth = depth, .width = WIDTH};
     v->p = (struct proposal){.depth = depth, .k = K, .ids = v->ids, .logp = v->logp};
@@ -86,7 +91,8 @@ static void open_voice(struct voice *v, uint64_t seed, int depends, int depth) {
     for (int d = 0; depends && d < depth; d++)
         for (int r = 0; r < K; r++)
             (void)say(v, (int32_t[DEPTH]){0}, d, r, &v->ids[d * K + r]);
-    v->p.pair = depends ? v->pair : NULL;
+    v->p.pair = depends ? pair_of : NULL;
+    v->p.pair_arg = v;
     for (int d = 1; depends && d < depth; d++)
         for (int q = 0; q < K; q++)
             for (int r = 0; r < K; r++) {

@@ -222,14 +222,12 @@ struct offer {
 
 // Log-probabilities below a node by its token, where they depend on it; else those of its depth.
 static struct offer offer_below(const struct proposal *p, const struct tree_node *node) {
-    ptrdiff_t k = p->k, first = (ptrdiff_t)(node->depth - 1) * k;
-    struct offer o = {p->ids + (ptrdiff_t)node->depth * k, p->logp + (ptrdiff_t)node->depth * k,
-                      min_i32(p->k, TREE_MAX_K), false, NULL};
-    for (ptrdiff_t q = 0; p->pair && node->depth > 0 && q < k && !o.unordered; q++) {
-        o.unordered = p->ids[first + q] == node->path[node->depth - 1];
-        o.logp = o.unordered ? p->pair + (first + q) * k : o.logp;
-    }
-    return o;
+    const ptrdiff_t at = (ptrdiff_t)node->depth * p->k;
+    const float *pair = NULL;
+    if (p->pair && node->depth > 0)
+        pair = proposal_pair(p, node->depth, node->path[node->depth - 1]);
+    return (struct offer){p->ids + at, pair ? pair : p->logp + at, min_i32(p->k, TREE_MAX_K),
+                          pair != NULL, NULL};
 }
 
 static struct offer offer_of(const struct masks *m, int i, const struct tree_candidates *answer) {

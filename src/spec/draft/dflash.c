@@ -12,6 +12,14 @@
 
 #include "base/num.h"
 
+// The lines of one sequence's pairs, which are made when they are asked for: a tree asks for few.
+struct lines {
+    struct dflash *dflash;
+    struct dflash_selection s;
+    float *pair; // [depth - 1][k][k]
+    bool *made;  // [depth - 1][k]
+};
+
 struct draft_dflash {
     struct dflash *dflash;
     struct exec *x;
@@ -22,6 +30,8 @@ struct draft_dflash {
     float *logp;            // [max_members][rows][max_k]
     int selector_k;         // candidates that the selector was trained with; 0: there is none
     float *pair;            // [max_members][rows - 1][max_k][max_k], where there is one
+    bool *made;             // [max_members][rows - 1][max_k] lines of pair
+    struct lines *lines;    // [max_members]
     // Of a pass:
     int *order;               // [max_members] the requests that take part
     struct sequence **seqs;   // [max_members]
@@ -34,6 +44,8 @@ static void dflash_drafter_destroy(void *self) {
     free(d->ids);
     free(d->logp);
     free(d->pair);
+    free(d->made);
+    free(d->lines);
     free(d->order);
     free(d->seqs);
     free(d->roots);
@@ -47,11 +59,14 @@ static int allocate_pass(struct draft_dflash *d, struct err *e) {
     d->ids = calloc(cells, sizeof *d->ids);
     d->logp = calloc(cells, sizeof *d->logp);
     d->pair = calloc(pairs + 1, sizeof *d->pair);
+    d->made = calloc(cells, sizeof *d->made);
+    d->lines = calloc(n, sizeof *d->lines);
     d->order = calloc(n, sizeof *d->order);
     d->seqs = calloc(n, sizeof *d->seqs);
     d->roots = calloc(n, sizeof *d->roots);
     d->noise = calloc(rows, sizeof *d->noise);
-    if (d->ids && d->logp && d->pair && d->order && d->seqs && d->roots && d->noise)
+    if (d->ids && d->logp && d->pair && d->made && d->lines && d->order && d->seqs && d->roots &&
+        d->noise)
         return 0;
     return err_set(e, ERR_MEMORY, "no memory for the guesses of %d sequences", d->max_members);
 }
@@ -136,6 +151,7 @@ static int best_candidates(struct draft_dflash *d, const struct draft_request *r
     const struct sample_row *noise = noise_of(d, r, count, rows);
     int64_t max = dflash_logits_rows(d->dflash);
     int64_t n = (int64_t)(count - 1) * rows + depth_of(d, &r[d->order[count - 1]], rows);
+    dflash_select_ahead(d->dflash);
     for (int64_t at = 0; at < n; at += max) {
         int64_t slice = min_i64(n - at, max);
         struct topk_args top = {.logits = dflash_logits(d->dflash, at, slice),
@@ -147,6 +163,16 @@ static int best_candidates(struct draft_dflash *d, const struct draft_request *r
         draft_head_topk(dflash_head(d->dflash), d->x, &top);
     }
     return exec_status(d->x, e); // ids that were never written must not become a tree
+}
+
+static const float *make_line(void *arg, int i, int q) {
+    struct lines *l = arg;
+    const int at = i * l->s.k + q;
+    float *out = l->pair + (int64_t)at * l->s.k;
+    if (!l->made[at])
+        dflash_select_line(l->dflash, &l->s, i + 1, q, out);
+    l->made[at] = true;
+    return out;
 }
 
 // Gives member m of the pass its guesses: the first of k candidates of the first of its rows.
@@ -167,17 +193,22 @@ static int deliver_guesses(struct draft_dflash *d, const struct draft_request *r
     p->expand_many = NULL;
     if (!d->selector_k || p->depth < 1)
         return 0;
-    const struct dflash_selection s = {.first = (int64_t)m * rows,
-                                       .depth = p->depth,
-                                       .k = p->k,
-                                       .anchor = r->root,
-                                       .ids = p->ids,
-                                       .logp = d->logp + at,
-                                       .pair = d->pair +
-                                               (int64_t)m * (d->rows - 1) * d->max_k * d->max_k,
-                                       .noise = r->noise};
-    p->pair = s.pair;
-    return dflash_select(d->dflash, &s, e);
+    struct lines *l = &d->lines[m];
+    const int64_t cells = (int64_t)(d->rows - 1) * d->max_k;
+    *l = (struct lines){.dflash = d->dflash,
+                        .s = {.first = (int64_t)m * rows,
+                              .depth = p->depth,
+                              .k = p->k,
+                              .anchor = r->root,
+                              .ids = p->ids,
+                              .logp = d->logp + at,
+                              .noise = r->noise},
+                        .pair = d->pair + m * cells * d->max_k,
+                        .made = d->made + m * cells};
+    memset(l->made, 0, (size_t)cells * sizeof *l->made);
+    p->pair = make_line;
+    p->pair_arg = l;
+    return dflash_select(d->dflash, &l->s, e);
 }
 
 static int dflash_drafter_propose(void *self, const struct draft_request *r, int n,

@@ -143,13 +143,11 @@ static void add_candidates(struct candidates *list, const struct proposal *p,
     }
 }
 
-// The log-probabilities of the candidates below a node of depth >= 1, by its token; NULL where its
-// depth has no such candidate.
-static const float *pair_row(const struct proposal *p, const struct node *node) {
-    ptrdiff_t k = p->k, first = (node->depth - 1) * k;
-    for (ptrdiff_t q = 0; q < k; q++)
-        if (p->ids[first + q] == node->token)
-            return p->pair + (first + q) * k;
+const float *proposal_pair(const struct proposal *p, int depth, int32_t token) {
+    const int32_t *ids = p->ids + (ptrdiff_t)(depth - 1) * p->k;
+    for (int q = 0; q < p->k; q++)
+        if (ids[q] == token)
+            return p->pair(p->pair_arg, depth - 1, q);
     return NULL;
 }
 
@@ -162,7 +160,8 @@ static void candidates_below(const struct ddtree_build *b, const struct node *no
     if (answer) {
         add_candidates(out, p, answer, b->k, b->k);
     } else if (!p->expand && node->depth < p->depth) {
-        const float *pair = p->pair && node->depth > 0 ? pair_row(p, node) : NULL;
+        const float *pair =
+            p->pair && node->depth > 0 ? proposal_pair(p, node->depth, node->token) : NULL;
         int n = p->pair ? p->k : min_i32(p->k, b->k);
         const struct tree_candidates of = {p->ids + at, pair ? pair : p->logp + at, NULL};
         add_candidates(out, p, &of, n, b->k);

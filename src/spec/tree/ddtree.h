@@ -71,19 +71,24 @@ struct tree_question {
 };
 typedef int tree_expand_many_fn(struct tree_question *q, int n, struct err *e);
 
+// The k log-probabilities of depth d + 2 after candidate q of depth d + 1. They stay as long as the
+// proposal does.
+typedef const float *tree_pair_fn(void *arg, int d, int q);
+
 // The candidates of a drafter for depths 1..depth, besides chains. In all kinds a candidate with a
 // log-probability that is not a finite number does not count, one above 0 counts as 0, and of equal
 // ids the best counts. The kind is the first of these that holds:
 // - expand: candidates depend on the whole path. ids and logp are not read.
 // - pair: candidates depend on the parent's token. Depth d > 1 has for parent ids[(d-2) * k + q]
-//   the k log-probabilities at pair[((d-2) * k + q) * k] (of equal parents the first q counts);
-//   logp serves depth 1, and parents that only a chain guessed. The best of them are used.
+//   the k log-probabilities pair(pair_arg, d-2, q) (of equal parents the first q counts); logp
+//   serves depth 1, and parents that only a chain guessed. The best of them are used.
 // - else they depend on the depth: k candidates at ids[(d-1) * k], best first. The first are used.
 struct proposal {
     int depth, k;
     const int32_t *ids; // [depth][k]
     const float *logp;  // [depth][k]
-    const float *pair;  // NULL, or [depth - 1][k][k]
+    tree_pair_fn *pair; // NULL: candidates depend on no token before
+    void *pair_arg;
     tree_expand_fn *expand;
     void *expand_arg;
     tree_expand_many_fn *expand_many; // NULL, or what expand does, for proposals that have the same
@@ -93,6 +98,9 @@ struct proposal {
     struct draft_chain chains[TREE_MAX_CHAINS];
     int n_chains;
 };
+
+// With pair: the log-probabilities below a token of a depth >= 1; NULL where it is no candidate.
+const float *proposal_pair(const struct proposal *p, int depth, int32_t token);
 
 struct tree_options {
     int budget;      // nodes besides the root, 0..TREE_MAX_BUDGET; more counts as the maximum

@@ -122,11 +122,10 @@ static int said_below(const struct mix *m, const struct part *p, int node, const
         return 0;
     *ids = of->ids + at;
     *logp = of->logp + at;
-    for (ptrdiff_t q = 0; of->pair && t->depth > 0 && q < k; q++)
-        if (of->ids[at - k + q] == t->path[t->depth - 1]) {
-            *logp = of->pair + (at - k + q) * k;
-            break;
-        }
+    const float *pair = NULL;
+    if (of->pair && t->depth > 0)
+        pair = proposal_pair(of, t->depth, t->path[t->depth - 1]);
+    *logp = pair ? pair : *logp;
     return min_i32(of->k, TREE_MAX_K);
 }
 

@@ -127,10 +127,15 @@ struct dflash_selection {
     int32_t anchor;                 // the token before the first row
     const int32_t *ids;             // [depth][k], -1: none
     float *logp;                    // [depth][k]; the first row's become those after the anchor
-    float *pair;                    // [depth - 1][k before][k]: of rows 1 and on
     const struct sample_row *noise; // NULL, or [depth]: with which logp was made
 };
+// Requests what dflash_select needs of the device: with it before the next exec_status, that is
+// waited for once. Without a selector it does nothing.
+void dflash_select_ahead(struct dflash *d);
 int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err *e);
+// Then, until the next draft: out[k] of row 1 <= i < depth after candidate q of the row before.
+void dflash_select_line(struct dflash *d, const struct dflash_selection *s, int i, int q,
+                        float *out);
 
 // Domino (gru_width): logits of all tokens after node `node` of the newest level of
 // member `member` of draft_begin, whose guesses draft_run_level has given: host out[vocab].

@@ -99,14 +99,14 @@ static struct act *join_rows(struct dflash *d) {
     return d->selector.act_joined;
 }
 
-// Gates of all rows of the last draft, as far as the rows decide, brought to the host.
-static int bring_gates(struct dflash *d, struct err *e) {
+// Gates of all rows of the last draft, as far as the rows decide, are brought to the host.
+void dflash_select_ahead(struct dflash *d) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
     const struct linear_job job = {.w = d->selector.gate, .out = d->selector.device_gates};
     struct act *in = d->act_d;
-    if (d->selector.ready || p->pairs == DFLASH_PAIRS_MARKOV)
-        return 0;
+    if (!p->selector_rank || d->selector.ready || p->pairs == DFLASH_PAIRS_MARKOV)
+        return;
     if (p->pairs == DFLASH_PAIRS_GATED)
         in = join_rows(d);
     else
@@ -114,9 +114,7 @@ static int bring_gates(struct dflash *d, struct err *e) {
     ops->linear(d->x, &job, 1, in, d->drafted);
     ops->download(d->x, d->selector.gates, d->selector.device_gates,
                   (size_t)(d->drafted * p->selector_rank) * sizeof *d->selector.gates);
-    int rc = exec_status(d->x, e);
-    d->selector.ready = rc == 0;
-    return rc;
+    d->selector.ready = true;
 }
 
 void dflash_codebook_row(const struct tensor *t, int64_t row, float *out) {
@@ -188,8 +186,9 @@ static void score_line(const struct dflash *d, const struct row_scores *s, int32
         out[c] = (float)((double)out[c] - shift);
 }
 
-// Row i's lines, after each candidate of the row before or, of the first, after the anchor.
-static void score_row(struct dflash *d, const struct dflash_selection *s, int i) {
+// The line of row i after a token.
+static void score_after(struct dflash *d, const struct dflash_selection *s, int i, int32_t before,
+                        float *out) {
     const int64_t rank = d->params.selector_rank;
     const int k = s->k;
     const int32_t *ids = s->ids + i * k;
@@ -208,15 +207,18 @@ static void score_row(struct dflash *d, const struct dflash_selection *s, int i)
             dflash_codebook_row(d->selector.successor,
                                 by_head ? draft_head_row(&d->head, ids[c]) : ids[c],
                                 succ + c * rank);
-    if (i == 0)
-        score_line(d, &row, s->anchor, s->logp);
-    for (int q = 0; i && q < k; q++) {
-        float *line = s->pair + ((int64_t)(i - 1) * k + q) * k;
-        for (int c = 0; c < k; c++)
-            line[c] = -INFINITY;
-        if (ids[q - k] >= 0) // a candidate of the row before
-            score_line(d, &row, ids[q - k], line);
+    score_line(d, &row, before, out);
+}
+
+void dflash_select_line(struct dflash *d, const struct dflash_selection *s, int i, int q,
+                        float *out) {
+    const int32_t before = s->ids[(i - 1) * s->k + q];
+    if (before >= 0) {
+        score_after(d, s, i, before, out);
+        return;
     }
+    for (int c = 0; c < s->k; c++)
+        out[c] = -INFINITY;
 }
 
 int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err *e) {
@@ -224,11 +226,12 @@ int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err
     if (s->first < 0 || s->depth < 1 || s->first + s->depth > d->drafted)
         return err_set(e, ERR_USAGE, "rows %lld to %lld were not drafted", (long long)s->first,
                        (long long)(s->first + s->depth - 1));
-    int rc = bring_gates(d, e);
+    dflash_select_ahead(d);
+    int rc = exec_status(d->x, e);
     if (!rc)
         rc = vec_reserve(&d->selector.rows, &d->selector.cap, (s->k + 2) * rank,
                          sizeof *d->selector.rows, e);
-    for (int i = 0; !rc && i < s->depth; i++)
-        score_row(d, s, i);
+    if (!rc)
+        score_after(d, s, 0, s->anchor, s->logp);
     return rc;
 }
