@@ -4,20 +4,19 @@
 // with a cache that is ample or that must drop most of what it keeps, whose copies are done at once
 // or late. Every answer must be what the same prompt gives alone without a cache: tokens and the
 // bits of the sampled logits. test_cached [--cases N] [--only CASE]
-#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/num.h"
 #include "base/rng.h"
 #include "engine/batch/batch.h"
 #include "engine/loop/engine.h"
 #include "support/copies.h"
+#include "support/temp_folder.h"
 #include "support/tiny_gguf.h"
 #include "support/wait.h"
 
@@ -36,7 +35,7 @@ enum {
     KINDS = 9,
 };
 
-static char folder[64]; // of the cache's files
+static const char folder[] = "cache"; // of the cache's files
 
 // A text so far, and where its turns begin.
 struct talk {
@@ -55,7 +54,7 @@ static const struct {
                     {"tokens that were not run", 500},
                     {"answers cancelled", 0.5},
                     {"entries dropped for others", 3},
-                    {"guesses that became tokens", 50},
+                    {"guesses that became tokens", 30},
                     {"files written", 10},
                     {"files read", 1},
                     {"files removed for others", 1}};
@@ -137,6 +136,8 @@ static int submit(struct engine *g, struct shot *h, struct rng *r, struct err *e
                                        .n_recording = (int64_t)(prompt + n),
                                        .error_rate = 0.1,
                                        .with_draft = rng_below(r, 2)};
+    o.r.auto_budget = rng_below(r, 2); // as many as pay may be none
+    o.r.tree.budget = 22;
     return engine_submit(g, &o, &h->s, e);
 }
 
@@ -216,19 +217,6 @@ static void pick_engine(struct engine_options *o, const struct memory_plan *plan
     o->cache.disk = rng_below(g, 2) ? 64 << 20 : 4 << 20;
 }
 
-static void remove_folder(void) {
-    char path[512];
-    struct dirent *y;
-    DIR *d = opendir(folder);
-    while (d && (y = readdir(d))) {
-        snprintf(path, sizeof path, "%s/%s", folder, y->d_name);
-        (void)unlink(path); // not the folders
-    }
-    if (d)
-        closedir(d);
-    (void)rmdir(folder);
-}
-
 // One life of an engine: what it has left in the folder is the next one's.
 static int run_life(struct session *alone, const struct engine_options *o, struct talk *talks,
                     struct rng *g, int64_t total[COUNTS], struct err *e) {
@@ -266,7 +254,7 @@ static int run_case(int number, struct session *alone, const struct engine_optio
     int rc = 0;
     for (int life = 0; life < 2 && !rc; life++)
         rc = run_life(alone, &o, talks, &g, total, e);
-    remove_folder();
+    temp_folder_remove(folder);
     cpu_copies = NULL;
     return rc;
 }
@@ -304,8 +292,8 @@ static int open_kind(struct kind *k, int i, struct err *e) {
     d.laguna = t.form == TINY_FORM_LAGUNA;
     d.yarn = t.form == TINY_FORM_DEEPSEEK || t.form == TINY_FORM_OSS;
     d.biased = t.form == TINY_FORM_OSS;
-    snprintf(k->files.target, sizeof k->files.target, "cached-%d-%ld.gguf", i, (long)getpid());
-    snprintf(k->files.draft, sizeof k->files.draft, "cached-%d-%ld-draft.gguf", i, (long)getpid());
+    snprintf(k->files.target, sizeof k->files.target, "%d.gguf", i);
+    snprintf(k->files.draft, sizeof k->files.draft, "%d-draft.gguf", i);
     d.window = i == 2 ? 96 : 0;
     int rc = tiny_target_write(&t, k->files.target, e);
     if (!rc)
@@ -346,7 +334,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--only"))
             only = atoi(argv[i + 1]);
     }
-    snprintf(folder, sizeof folder, "cached-%ld", (long)getpid());
+    rc = temp_folder_enter("cached", &e);
     for (int i = 0; i < KINDS && !rc; i++)
         rc = open_kind(&kinds[i], i, &e);
     for (int i = only >= 0 ? only : 0; i < (only >= 0 ? only + 1 : cases) && !rc; i++, done++) {

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/rng.h"
 #include "engine/batch/batch.h"
 #include "engine/loop/engine.h"
 #include "support/automaton.h"
+#include "support/temp_folder.h"
 #include "support/tiny_gguf.h"
 #include "support/wait.h"
 
@@ -519,8 +519,8 @@ static int open_kind(struct kind *k, int i, struct err *e) {
         tiny_shape_experts(&t);
     struct tiny_draft_shape d = tiny_draft_default(&t);
     d.yarn = d.biased = t.form == TINY_FORM_OSS;
-    snprintf(k->files.target, sizeof k->files.target, "served-%d-%ld.gguf", i, (long)getpid());
-    snprintf(k->files.draft, sizeof k->files.draft, "served-%d-%ld-draft.gguf", i, (long)getpid());
+    snprintf(k->files.target, sizeof k->files.target, "%d.gguf", i);
+    snprintf(k->files.draft, sizeof k->files.draft, "%d-draft.gguf", i);
     int rc = tiny_target_write(&t, k->files.target, e);
     if (!rc)
         rc = tiny_draft_write(&t, &d, k->files.draft, e);
@@ -547,6 +547,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--only"))
             only = atoi(argv[i + 1]);
     }
+    rc = temp_folder_enter("served", &e);
     for (int i = 0; i < KINDS && !rc; i++)
         rc = open_kind(&kinds[i], i, &e);
     for (int i = 0; i < cases && !rc; i++) {

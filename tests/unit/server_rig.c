@@ -100,6 +100,7 @@ void server_rig_start(struct server_rig *r, struct server_options o) {
     d.http = o.http;
     d.prefill = o.prefill;
     d.compressor = o.compressor;
+    d.defaults = o.defaults;
     d.http.host = "127.0.0.1";
     d.log = (struct request_log){.write = keep_line, .arg = r, .json = o.log.json};
     d.log_prompts = o.log_prompts;

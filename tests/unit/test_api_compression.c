@@ -25,11 +25,22 @@ struct rig {
     struct server_rig r;
 };
 
+// A budget of its own: as many guesses as pay may be none.
+static void guess(void *arg, const struct session *s, struct request *r) {
+    (void)arg;
+    (void)s;
+    r->auto_budget = false;
+    r->tree.budget = 4;
+}
+
 static void start(struct rig *g, struct prefill_options p, int64_t context, bool json) {
     *g = (struct rig){.words = words_scorer(), .t = words_tokenizer(MODEL)};
     assert_int_equal(compressor_create(&g->c, &g->words.base, g->t, NULL), 0);
-    struct server_options o = {
-        .prefill = p, .compressor = g->c, .log_prompts = true, .log = {.json = json}};
+    struct server_options o = {.prefill = p,
+                               .compressor = g->c,
+                               .defaults = guess,
+                               .log_prompts = true,
+                               .log = {.json = json}};
     o.engine.session.target.max_ctx = context;
     server_rig_start(&g->r, o);
 }
