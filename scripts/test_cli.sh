@@ -297,6 +297,18 @@ if [ -n "$target" ] && has generate; then
     refuse 2 "'--cuda-path' takes one of" generate -m "$target" -p x --cuda-path fast
     accept "tokens, keys as q4_0 and values as tq3_0" inspect --plan "$target" --max-ctx 9000 \
         --kv-type-k q4_0 --kv-type-v tq3_0
+    accept "tokens, keys as q4_0 and values as tq3_0" inspect --plan "$target" -ctk q4_0 --cache-type-v tq3_0
+    accept "tokens, keys as q4_0 and values as q5_1" inspect --plan "$target" --kv-q4 --kv-type-v q5_1
+    accept "tokens, keys as q8_0 and values as q8_0" inspect --plan "$target" --kv-type auto --vram-limit 60M
+    accept '"context":65536,' inspect --plan "$target" --json
+    accept '"context":131072,' inspect --plan "$target" --rope-scale 2 --json
+    accept '"context":262144,' inspect --plan "$target" --rope-scaling yarn --rope-freq-scale 0.25 --json
+    accept '"rows":64}' inspect --plan "$target" -ub 64 --json
+    refuse 2 "give one with --rope-scale" inspect --plan "$target" --rope-scaling yarn
+    refuse 2 "add --rope-scaling yarn" inspect --plan "$target" --yarn-beta-fast 16
+    refuse 2 "--rope-freq-scale is one over" inspect --plan "$target" --rope-scale 2 --rope-freq-scale 0.5
+    refuse 2 "option '--rope-scale' needs '--plan'" inspect "$target" --rope-scale 2
+    refuse 2 "option '--kv-type' needs '--plan'" inspect "$target" --kv-tq3
     accept "may be taken" inspect --plan "$target" -d "$draft" --vram-limit 64M
     accept '"context":9000,"kv_type_k":"f16"' inspect --plan "$target" --max-ctx 9000 --json
     refuse 2 "option '--max-ctx' needs '--plan'" inspect "$target" --max-ctx 9000

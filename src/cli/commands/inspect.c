@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/models/decode.h"
 #include "engine/session/named_drafts.h"
 #include "engine/session/session.h"
 #include "formats/gguf/gguf.h"
@@ -471,16 +472,14 @@ static int print_memory_plan(const struct cli_args *a, const char *path, struct 
     struct session_options o = session_options_default();
     struct memory_plan p = {0};
     struct named_drafts named = {0};
-    const bool draft = options_given(&a->opt, OPT_DRAFT), k = options_given(&a->opt, OPT_KV_TYPE_K),
-               v = options_given(&a->opt, OPT_KV_TYPE_V);
+    const bool draft = options_given(&a->opt, OPT_DRAFT);
     o.model = path;
     o.device = "cpu";
-    o.target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);
     o.target.memory_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
     o.target.max_seqs = 1;
-    o.target.codec_k = k ? (enum kv_codec_id)options_int(&a->opt, OPT_KV_TYPE_K) : KV_F16;
-    o.target.codec_v = v ? (enum kv_codec_id)options_int(&a->opt, OPT_KV_TYPE_V) : KV_F16;
-    int rc = named_drafts_read(&named, draft ? options_str(&a->opt, OPT_DRAFT) : NULL, e);
+    int rc = decode_planned(a, &o, e);
+    if (!rc)
+        rc = named_drafts_read(&named, draft ? options_str(&a->opt, OPT_DRAFT) : NULL, e);
     if (!rc && named.find)
         rc = err_set(e, ERR_USAGE,
                      "'inspect --plan' looks for no draft; name its file in place of auto");
@@ -498,13 +497,11 @@ static int print_memory_plan(const struct cli_args *a, const char *path, struct 
     return rc;
 }
 
-// Options that say how a model would run, which is of no interest without a plan.
+// Other options than these say how a model would run, which is of no interest without a plan.
 static int refuse_without_plan(const struct cli_args *a, struct err *e) {
-    static const int rows[] = {OPT_DRAFT, OPT_MAX_CTX, OPT_KV_TYPE_K, OPT_KV_TYPE_V,
-                               OPT_VRAM_LIMIT};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (options_given(&a->opt, rows[i]))
-            return err_set(e, ERR_USAGE, "option '--%s' needs '--plan'", cli_options[rows[i]].name);
+    for (int i = 0; i < CLI_OPTION_COUNT; i++)
+        if (options_given(&a->opt, i) && i != OPT_JSON && i != OPT_OFFLINE)
+            return err_set(e, ERR_USAGE, "option '--%s' needs '--plan'", cli_options[i].name);
     return 0;
 }
 

@@ -335,6 +335,18 @@ static int read_rope_options(const struct cli_args *a, struct rope_options *r, s
     return 0;
 }
 
+int decode_planned(const struct cli_args *a, struct session_options *o, struct err *e) {
+    int rc = read_rope_options(a, &o->target.rope, e);
+    if (rc)
+        return rc;
+    o->target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);
+    o->chunk = (int)options_int(&a->opt, OPT_CHUNK);
+    o->target.codec_k = kv_codec(a, OPT_KV_TYPE_K, &o->choose_k);
+    o->target.codec_v = kv_codec(a, OPT_KV_TYPE_V, &o->choose_v);
+    read_sparse_rule(a, &o->target.sparse);
+    return 0;
+}
+
 int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
                    struct err *e) {
     struct session_options o = session_options_default();
@@ -344,10 +356,9 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     if (!rc)
         rc = read_draft_vocab(a, &o.draft_vocab, e);
     if (!rc)
-        rc = read_rope_options(a, &o.target.rope, e);
+        rc = decode_planned(a, &o, e);
     if (rc)
         return rc;
-    o.target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);
     o.cpu_experts = (int)options_int(&a->opt, OPT_CPU_EXPERTS); // auto is CPU_EXPERTS_AUTO
     o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
     o.device = options_str(&a->opt, OPT_DEVICE);
@@ -363,10 +374,6 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.note = print_note;
     o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
     o.threads = (int)options_int(&a->opt, OPT_THREADS);
-    o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
-    o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K, &o.choose_k);
-    o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V, &o.choose_v);
-    read_sparse_rule(a, &o.target.sparse);
     put_price_folder(a, &f->prices);
     o.price_folder = f->prices.len && !f->prices.failed ? f->prices.data : NULL;
     rc = find_draft(a, &o, f, e);

@@ -18,6 +18,10 @@ struct decode_files {
 };
 void decode_files_fini(struct decode_files *f);
 
+// The options that a memory plan depends on besides its files and its device: context, rotary
+// positions, codecs of keys and values, rows of a prompt's pass and how it is read.
+int decode_planned(const struct cli_args *a, struct session_options *o, struct err *e);
+
 // The options of -m, -d and of the device; `chat` and `serve` find models that are not named
 // (the bundled pair, and a draft that lies next to its target). *out points into f, which the
 // caller frees in any case.

@@ -24,12 +24,14 @@
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
 #define PERPLEX  CLI_BIT(CLI_PERPLEXITY)
 #define VERIFY   CLI_BIT(CLI_VERIFY)
+#define INSPECT  CLI_BIT(CLI_INSPECT)
 #define MEASURED (GENERATE | BENCH | VERIFY)
 #define DAEMON   CLI_BIT(CLI_DAEMON)
 #define DECODING (MEASURED | CHAT | SERVE | DAEMON)
 #define PREFILL  (COMPRESS | GENERATE | CHAT | SERVE)
 #define SCORING  (PREFILL | DAEMON)
 #define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX | PERPLEX)
+#define PLANNED  (RUNNING | INSPECT)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
@@ -41,8 +43,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                            "Hub, which is fetched if it is not in the cache; chat and serve take "
                            "the bundled one without it"},
     [OPT_DRAFT] =
-        {"draft", 'd', OPTION_STRING, "FILE",
-         .groups = DECODING | DRAFT | PROFILE | CLI_BIT(CLI_INSPECT),
+        {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE | INSPECT,
          .help =
              "draft model: a GGUF file, a model.safetensors with its config.json, or "
              "OWNER/REPO of the Hub; auto, which chat, serve and daemon take for granted: the "
@@ -50,7 +51,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
              "none; up to three of different kinds, separated by commas, guess together"},
     [OPT_OFFLINE] = {"offline", 0, OPTION_FLAG,
                      .groups = RUNNING | TOKENS | TEMPLATE | COMPRESS | CLI_BIT(CLI_PULL) |
-                               CLI_BIT(CLI_INSPECT) | CLI_BIT(CLI_QUANTIZE),
+                               INSPECT | CLI_BIT(CLI_QUANTIZE),
                      .help = "do not use the network: of models of the Hub take what the cache "
                              "has"},
     [OPT_NO_DRAFT] = {"no-draft", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_PULL),
@@ -258,61 +259,59 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on after end-of-text tokens"},
     [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, MODEL_MAX_CTX,
-                     .groups = (RUNNING & ~PERPLEX) | CLI_BIT(CLI_INSPECT),
+                     .groups = (RUNNING & ~PERPLEX) | INSPECT,
                      .help = "max tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
-    [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
+    [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = PLANNED,
                    .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU, "
                            "8192 on one with 72 GiB free, more where experts' slots are lent; "
                            "the output does not depend on it"},
     [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16",
-                     .choices = &("" KV_CODECS(KV_CODEC_CHOICE) "|auto")[1], .groups = RUNNING,
+                     .choices = &("" KV_CODECS(KV_CODEC_CHOICE) "|auto")[1], .groups = PLANNED,
                      .help = "how keys and values are stored; auto: f16 where the context fits "
                              "the memory so, else q8_0"},
     [OPT_KV_TYPE_K] = {"kv-type-k", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
-                       .groups = RUNNING | CLI_BIT(CLI_INSPECT),
-                       .help = "how keys are stored, in place of --kv-type"},
+                       .groups = PLANNED, .help = "how keys are stored, in place of --kv-type"},
     [OPT_KV_TYPE_V] = {"kv-type-v", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
-                       .groups = RUNNING | CLI_BIT(CLI_INSPECT),
-                       .help = "how values are stored, in place of --kv-type"},
-    [OPT_PLAN] = {"plan", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_INSPECT),
+                       .groups = PLANNED, .help = "how values are stored, in place of --kv-type"},
+    [OPT_PLAN] = {"plan", 0, OPTION_FLAG, .groups = INSPECT,
                   .help = "list what running takes of memory, item by item, for --max-ctx tokens, "
                           "as a CPU would hold it; with -d of the pair, with --vram-limit whether "
                           "it fits, or with --max-ctx auto what does; as JSON with --json"},
     [OPT_ROPE_SCALING] =
-        {"rope-scaling", 0, OPTION_CHOICE, "KIND", .choices = "none|linear|yarn", .groups = RUNNING,
+        {"rope-scaling", 0, OPTION_CHOICE, "KIND", .choices = "none|linear|yarn", .groups = PLANNED,
          .help = "how positions are slowed down for a context longer than the trained one, in "
                  "place of what the model's file says; linear where only a factor is given and "
                  "the file names no kind"},
     [OPT_ROPE_SCALE] = {"rope-scale", 0, OPTION_FLOAT, "N", .lo = 0.001, .hi = 1000,
-                        .groups = RUNNING, .help = "the context becomes N times as long"},
+                        .groups = PLANNED, .help = "the context becomes N times as long"},
     [OPT_ROPE_FREQ_BASE] = {"rope-freq-base", 0, OPTION_FLOAT, "N", .lo = 1.001, .hi = 1e12,
-                            .groups = RUNNING,
+                            .groups = PLANNED,
                             .help = "base of the rotary angles, of layers without a window"},
     [OPT_ROPE_FREQ_SCALE] = {"rope-freq-scale", 0, OPTION_FLOAT, "N", .lo = 0.001, .hi = 1000,
-                             .groups = RUNNING, .help = "the same as --rope-scale 1/N"},
+                             .groups = PLANNED, .help = "the same as --rope-scale 1/N"},
     [OPT_YARN_ORIG_CTX] = {"yarn-orig-ctx", 0, OPTION_INT, "N", .lo = 0, .hi = 1 << 24,
-                           .groups = RUNNING,
+                           .groups = PLANNED,
                            .help = "YaRN: tokens of the context that the model was trained with "
                                    "before it was made longer; 0: as the file says"},
     [OPT_YARN_EXT_FACTOR] = {"yarn-ext-factor", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 1,
-                             .groups = RUNNING,
+                             .groups = PLANNED,
                              .help = "YaRN: how much of their own speed fast pairs keep; 0: all "
                                      "are slowed alike; below 0: as the file says, else 1"},
     [OPT_YARN_ATTN_FACTOR] = {"yarn-attn-factor", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 100,
-                              .groups = RUNNING,
+                              .groups = PLANNED,
                               .help = "YaRN: times the usual factor of keys and queries, 1 + 0.1 "
                                       "ln of --rope-scale; 0 and below: as the file says, else 1"},
     [OPT_YARN_BETA_SLOW] = {"yarn-beta-slow", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 1e6,
-                            .groups = RUNNING,
+                            .groups = PLANNED,
                             .help = "YaRN: pairs that turn less often within the trained context "
                                     "are slowed in full; 0 and below: as the file says, else 1"},
     [OPT_YARN_BETA_FAST] = {"yarn-beta-fast", 0, OPTION_FLOAT, "N", .lo = -1, .hi = 1e6,
-                            .groups = RUNNING,
+                            .groups = PLANNED,
                             .help = "YaRN: pairs that turn more often within the trained context "
                                     "keep their speed; 0 and below: as the file says, else 32"},
     [OPT_SPARSE_PREFILL] = {"sparse-prefill", 0, OPTION_FLOAT, "ALPHA", "0", 0, 1,
-                            .groups = RUNNING,
+                            .groups = PLANNED,
                             .help = "read prompts by blocks of 128 tokens: a token sees those with "
                                     "at least ALPHA times the largest mass that it is estimated "
                                     "to give one (0.12 is usual), the first 2 and the nearest 4; "
@@ -330,7 +329,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                        .choices = "small|mma|wgmma|auto", .groups = RUNNING,
                        .help = "matrix instructions of the GPU to use"},
     [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
-                        .groups = RUNNING | CLI_BIT(CLI_INSPECT) | COMPRESS,
+                        .groups = RUNNING | INSPECT | COMPRESS,
                         .help = "max GPU memory to take, for example 24G; 0 for all that is free"},
     [OPT_SPARK] = {"spark", 0, OPTION_FLAG, .groups = RUNNING,
                    .help = "keep which experts of a model were used in MODEL.spark, so that the "
@@ -605,29 +604,30 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
     [OPT_JSON] = {"json", 0, OPTION_FLAG,
-                  .groups = (RUNNING & ~(CHAT | DAEMON)) | TOKENS | TEMPLATE | COMPRESS |
-                            CLI_BIT(CLI_INSPECT) | CLI_BIT(CLI_LIST),
+                  .groups = (RUNNING & ~(CHAT | DAEMON)) | TOKENS | TEMPLATE | COMPRESS | INSPECT |
+                            CLI_BIT(CLI_LIST),
                   .help = "print the result as JSON"},
     [OPT_HELP] = {"help", 'h', OPTION_FLAG, .groups = UINT64_MAX, .help = "show this help"},
 };
 
 #define ALIASED                     (DECODING & ~BENCH)
+#define PLANNING                    (ALIASED | PERPLEX | INSPECT)
 #define SAME(spelling, row, groups) {spelling, row, NULL, NULL, NULL, groups}
 #define NONE(spelling, words, note) {spelling, OPTION_NONE, NULL, words, note, ALIASED | PERPLEX}
 
 static const struct option_alias aliases[] = {
     SAME("--target", OPT_MODEL, ALIASED),
-    SAME("-md", OPT_DRAFT, ALIASED),
-    SAME("--model-draft", OPT_DRAFT, ALIASED),
-    SAME("--spec-draft-model", OPT_DRAFT, ALIASED),
-    SAME("--draft-model", OPT_DRAFT, ALIASED),
+    SAME("-md", OPT_DRAFT, ALIASED | INSPECT),
+    SAME("--model-draft", OPT_DRAFT, ALIASED | INSPECT),
+    SAME("--spec-draft-model", OPT_DRAFT, ALIASED | INSPECT),
+    SAME("--draft-model", OPT_DRAFT, ALIASED | INSPECT),
     SAME("-a", OPT_NAME, SERVE),
     SAME("--alias", OPT_NAME, SERVE),
     SAME("--model-name", OPT_NAME, SERVE),
     SAME("--served-model-name", OPT_NAME, SERVE),
 
-    SAME("--ctx-size", OPT_MAX_CTX, ALIASED),
-    SAME("--max-model-len", OPT_MAX_CTX, ALIASED),
+    SAME("--ctx-size", OPT_MAX_CTX, ALIASED | INSPECT),
+    SAME("--max-model-len", OPT_MAX_CTX, ALIASED | INSPECT),
     SAME("-np", OPT_PARALLEL, SERVE),
     SAME("--max-num-seqs", OPT_PARALLEL, SERVE),
     SAME("--slots", OPT_PARALLEL, SERVE),
@@ -638,15 +638,15 @@ static const struct option_alias aliases[] = {
     SAME("--save-all-logits", OPT_SAVE_LOGITS, PERPLEX),
     SAME("--kl-divergence-base", OPT_KL_REFERENCE, PERPLEX),
     {"--kl-divergence", OPTION_NONE, NULL, NULL, "--kl-reference compares", PERPLEX},
-    SAME("-ub", OPT_CHUNK, ALIASED | PERPLEX),
-    SAME("--ubatch-size", OPT_CHUNK, ALIASED | PERPLEX),
-    SAME("-ctk", OPT_KV_TYPE_K, ALIASED | PERPLEX),
-    SAME("--cache-type-k", OPT_KV_TYPE_K, ALIASED | PERPLEX),
-    SAME("-ctv", OPT_KV_TYPE_V, ALIASED | PERPLEX),
-    SAME("--cache-type-v", OPT_KV_TYPE_V, ALIASED | PERPLEX),
-    {"--kv-f16", OPT_KV_TYPE, "f16", NULL, NULL, ALIASED | PERPLEX},
-    {"--kv-q4", OPT_KV_TYPE, "q4_0", NULL, NULL, ALIASED | PERPLEX},
-    {"--kv-tq3", OPT_KV_TYPE, "tq3_0", NULL, NULL, ALIASED | PERPLEX},
+    SAME("-ub", OPT_CHUNK, PLANNING),
+    SAME("--ubatch-size", OPT_CHUNK, PLANNING),
+    SAME("-ctk", OPT_KV_TYPE_K, PLANNING),
+    SAME("--cache-type-k", OPT_KV_TYPE_K, PLANNING),
+    SAME("-ctv", OPT_KV_TYPE_V, PLANNING),
+    SAME("--cache-type-v", OPT_KV_TYPE_V, PLANNING),
+    {"--kv-f16", OPT_KV_TYPE, "f16", NULL, NULL, PLANNING},
+    {"--kv-q4", OPT_KV_TYPE, "q4_0", NULL, NULL, PLANNING},
+    {"--kv-tq3", OPT_KV_TYPE, "tq3_0", NULL, NULL, PLANNING},
     SAME("-ncmoe", OPT_CPU_EXPERTS, ALIASED),
     SAME("--n-cpu-moe", OPT_CPU_EXPERTS, ALIASED),
     SAME("--target-device", OPT_DEVICE, ALIASED),
