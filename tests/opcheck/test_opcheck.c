@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs every op check at every CPU level of this machine. `--time [level [threads [family]]]`
 // prints microseconds instead; `--only family` checks one, `--part level` one level. Under
-// sanitizers shapes are fewer. Devices have a program of their own (tests/gpu).
+// sanitizers, and at the scalar level, shapes are fewer. Devices have a program of their own
+// (tests/gpu).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,10 @@ static const char *only; // a family, or NULL
 
 static void one_level(void **state) {
     int passed = 0, failed = 0;
-    const struct opcheck_options o = {.threads = 2, .brief = TEST_BRIEF, .only = only};
+    // The scalar level has one loop for all shapes, and takes longest.
+    const bool plain = !strcmp(*state, "scalar");
+    const struct opcheck_options o = {
+        .threads = 2, .brief = TEST_BRIEF || (plain && !TEST_LONG), .only = only};
     int rc = opcheck_level(*state, &o, &passed, &failed);
     if (rc == ERR_UNSUPPORTED)
         skip();

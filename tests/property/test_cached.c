@@ -327,7 +327,8 @@ int main(int argc, char **argv) {
     static struct kind kinds[KINDS];
     int64_t total[COUNTS] = {0};
     struct err e = {0};
-    int cases = PROPERTY_CASES / EACH, only = -1, rc = 0, done = 0;
+    int cases = PROPERTY_CASES / EACH > KINDS ? PROPERTY_CASES / EACH : KINDS, only = -1, rc = 0,
+        done = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--cases"))
             cases = atoi(argv[i + 1]);

@@ -540,7 +540,8 @@ int main(int argc, char **argv) {
     static struct kind kinds[KINDS];
     struct err e = {0};
     int64_t total[COUNTS] = {0};
-    int cases = PROPERTY_CASES / EACH, only = -1, failed = 0, rc = 0;
+    int cases = PROPERTY_CASES / EACH > KINDS ? PROPERTY_CASES / EACH : KINDS, only = -1,
+        failed = 0, rc = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--cases"))
             cases = atoi(argv[i + 1]);

@@ -580,7 +580,7 @@ static bool ask_all(struct engine_rig *f, struct engine *g, struct short_one *y,
 }
 
 // A build that checks is slow, and tries fewer of them.
-enum { SPARE = TEST_BRIEF ? 10 : 1 };
+enum { SPARE = TEST_BRIEF ? 10 : TEST_LONG ? 1 : 3 };
 
 static void run_out_of_memory(struct engine_rig *f, bool cached) {
     static struct short_one y[SHORT_ONES];

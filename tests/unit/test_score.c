@@ -365,6 +365,8 @@ static void keeping_close(struct keeping *k) {
     free(k->b);
 }
 
+enum { STEPS = TEST_LONG ? 16 : 8 };
+
 // Texts of a random walk: grown, cut, changed somewhere, begun anew.
 static void walk(struct rig *r, const struct score_options *o, int64_t limit, uint64_t seed) {
     static const int rest[] = {0, 1, 7, 8, 127};
@@ -372,7 +374,7 @@ static void walk(struct rig *r, const struct score_options *o, int64_t limit, ui
     struct keeping k;
     int32_t *ids = random_ids(seed, KEPT_MAX);
     keeping_open(r, &k, *o, limit);
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < STEPS; i++) {
         int64_t n = 128 * (1 + (int64_t)rng_below(&g, 9)) + rest[rng_below(&g, 5)];
         int64_t n_q = 1 + (int64_t)rng_below(&g, SCORE_QUERIES);
         if (rng_below(&g, 3) == 0)
@@ -382,7 +384,7 @@ static void walk(struct rig *r, const struct score_options *o, int64_t limit, ui
         same_scores(r, &k, ids, n, n_q);
         assert_true(score_held(k.kept) <= limit);
     }
-    assert_true(k.known > 128 * 8);
+    assert_true(k.known > 128 * STEPS / 2);
     keeping_close(&k);
     free(ids);
 }
