@@ -8,7 +8,7 @@
 # and UndefinedBehaviorSanitizer, without golden models and with fewer shapes and cases; the engine
 # alone, for 64-bit ARM in an emulator (for this machine where that cannot be had); the CUDA kernels
 # where nvcc is there; and 3 seconds of fuzzing for each target. What needs packages that cannot be
-# had is skipped with a word. --all adds golden models under sanitizers, the agents and other clients
+# had is skipped with a word. --all has more cases of the longest tests, and adds golden models under sanitizers, the agents and other clients
 # of scripts/test_clients.sh, ThreadSanitizer, a clang build, clang-tidy on the sources, and fuzzes
 # each target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores: 40
 # minutes on one. While the steps with the release program run, which mostly wait, the later builds
@@ -59,7 +59,9 @@ step() {
 }
 
 # build PRESET [CMAKE-ARGUMENT]...
-build() { cmake --preset "$@" && cmake --build --preset "$1" -j "$jobs"; }
+build() {
+    cmake --preset "$@" "-DCOPPICE_LONG_TESTS=$all" && cmake --build --preset "$1" -j "$jobs"
+}
 
 # suite PRESET [CTEST-ARGUMENT]...: builds, then counts every test of ctest.
 suite() {
@@ -97,8 +99,17 @@ sources() { find include src tests examples -name '*.[ch]' -o -name '*.cu' -o -n
 check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
 
 # Two architectures, the oldest, which lacks most of what the others have, and the one with most
-# kernels, show that the kernels compile.
-cuda_kernels() { build cuda-engine '-DCMAKE_CUDA_ARCHITECTURES=75;90a'; }
+# kernels, show that the kernels compile. That shows in a quarter of the time without most of the
+# optimiser, by compilers that have such an option; where instructions are counted it must run.
+cuda_kernels() {
+    local flags=
+    if ! counts_instructions && nvcc --help | grep -q -e --Ofast-compile; then
+        flags=--Ofast-compile=max
+    fi
+    build cuda-engine '-DCMAKE_CUDA_ARCHITECTURES=75;90a' "-DCMAKE_CUDA_FLAGS=$flags"
+}
+
+counts_instructions() { command -v cuobjdump && command -v nvdisasm; } >/dev/null 2>&1
 
 # A golden model on the CPU in a build of the engine alone, which has to convert its folder without
 # third-party libraries.
@@ -239,7 +250,7 @@ fi
 counted arm checks scripts/test_arm.sh || step build-engine build_engine
 if command -v nvcc >/dev/null; then
     step build-cuda build_cuda
-    if command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null; then
+    if counts_instructions; then
         step gpu-instructions bench/gpu_instructions.py --check bench/gpu_instructions.csv
     else
         skip "gpu-instructions: no cuobjdump and nvdisasm"
