@@ -55,14 +55,16 @@ struct coppice_load_options {
     int max_budget;        // most guesses verified at once that a request may request; 0: 63
     int64_t max_ctx;       // tokens of a sequence, to 1048576; 0: what fits, as far as trained
     int64_t memory_limit;  // bytes to take at most; 0: what is free on a GPU, no limit on a CPU
-    // NULL, or called with messages for the user, until the model is freed.
-    void (*note)(void *arg, const char *sentence);
+    void (*note)(void *arg, const char *sentence); // NULL, or takes messages until the free
     void *note_arg;
     const char *kv_type_k, *kv_type_v; // NULL: as kv_type; of keys and of values alone
-    // NULL: none. Where what passes cost here is kept from one program to the next, so that
-    // requests without a budget of their own begin with a good one. Read at load, written at free.
-    const char *price_folder;
+    const char *price_folder; // NULL, or keeps what passes cost: read at load, written at free
     double sparse_prefill; // 0: prompts are read in full; to 1: --sparse-prefill, first ones only
+    // Rotary positions in place of what the file says (docs/long-context.md); NULL, 0: as it says.
+    const char *rope_scaling; // "none", "linear" or "yarn"
+    double rope_scale, rope_freq_base, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast;
+    double yarn_ext_factor; // below 0: none, all pairs are slowed alike
+    int64_t yarn_orig_ctx;
 };
 
 struct coppice_plan {
@@ -74,7 +76,7 @@ struct coppice_plan {
     int64_t total;          // bytes, with one sequence of max_ctx tokens
     int64_t available;      // bytes that may be taken; 0: no limit is known
     int64_t max_ctx;        // tokens that are planned for
-    int64_t trained_ctx;    // tokens that the model was trained for
+    int64_t trained_ctx;    // tokens that the model is for: trained, times what its scaling adds
     int64_t kv_windows;     // bytes of a sequence in layers that see a window, at most
 };
 
@@ -84,7 +86,6 @@ int coppice_plan(const struct coppice_load_options *o, struct coppice_plan *out,
                  struct coppice_error *e);
 
 struct coppice_model;
-
 int coppice_load(struct coppice_model **out, const struct coppice_load_options *o,
                  struct coppice_error *e);
 void coppice_free(struct coppice_model *m); // after its sequences and checkpoints; NULL is allowed
@@ -97,6 +98,7 @@ struct coppice_info {
     int64_t max_ctx;          // tokens of a sequence
     int32_t bos, eos;         // -1: none
     int has_tokenizer, has_draft;
+    int64_t trained_ctx; // as in struct coppice_plan
 };
 void coppice_info(const struct coppice_model *m, struct coppice_info *out); // texts: the model's
 
@@ -124,7 +126,6 @@ int coppice_is_end(const struct coppice_model *m, int32_t id); // whether this t
 // A list of tokens with the state that the model has of them. The list is what the caller makes
 // it; the state follows when tokens are generated, and what has not changed is not run again.
 struct coppice_sequence;
-
 int coppice_sequence_create(struct coppice_sequence **out, struct coppice_model *m,
                             struct coppice_error *e);
 void coppice_sequence_free(struct coppice_sequence *s); // NULL is allowed
@@ -148,7 +149,6 @@ int coppice_sequence_fork(const struct coppice_sequence *s, struct coppice_seque
 // A place to come back to, in any sequence of the same model: the whole list of tokens, and the
 // state of those that were ready; with recurrent layers at the last multiple of 32 of them.
 struct coppice_checkpoint;
-
 int coppice_checkpoint_create(struct coppice_checkpoint **out, const struct coppice_sequence *s,
                               struct coppice_error *e);
 int coppice_checkpoint_restore(const struct coppice_checkpoint *c, struct coppice_sequence *s,

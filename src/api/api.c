@@ -116,6 +116,47 @@ static int check_load_options(const struct coppice_load_options *o, struct err *
     return 0;
 }
 
+static int read_rope_scaling(const char *name, enum rope_scaling *out, struct err *e) {
+    static const char *const names[] = {"none", "linear",
+                                        "yarn"}; // after the first, in their order
+    *out = 0;
+    for (int i = 0; name && !*out && i < 3; i++)
+        if (!strcmp(name, names[i]))
+            *out = (enum rope_scaling)(ROPE_UNSCALED + i);
+    return !name || *out
+               ? 0
+               : err_set(e, ERR_USAGE, "rope_scaling is '%.40s' and must be none, linear or yarn",
+                         name);
+}
+
+// The bounds are those of the command line.
+static int read_rope(const struct coppice_load_options *in, struct rope_options *r, struct err *e) {
+    const struct {
+        const char *name;
+        double value, lo, hi;
+    } numbers[] = {{"rope_scale", in->rope_scale, 0.001, 1000},
+                   {"rope_freq_base", in->rope_freq_base, 1.001, 1e12},
+                   {"yarn_orig_ctx", (double)in->yarn_orig_ctx, 0, 1 << 24},
+                   {"yarn_ext_factor", in->yarn_ext_factor, -1, 1},
+                   {"yarn_attn_factor", in->yarn_attn_factor, 0, 100},
+                   {"yarn_beta_slow", in->yarn_beta_slow, 0, 1e6},
+                   {"yarn_beta_fast", in->yarn_beta_fast, 0, 1e6}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].value != 0 &&
+            !(numbers[i].value >= numbers[i].lo && numbers[i].value <= numbers[i].hi))
+            return err_set(e, ERR_USAGE, "%s is %g, neither 0 nor within %g to %g", numbers[i].name,
+                           numbers[i].value, numbers[i].lo, numbers[i].hi);
+    *r = (struct rope_options){.factor = (float)in->rope_scale,
+                               .base = (float)in->rope_freq_base,
+                               .trained = in->yarn_orig_ctx,
+                               .has_ramp = in->yarn_ext_factor != 0,
+                               .ramp = (float)(in->yarn_ext_factor > 0 ? in->yarn_ext_factor : 0),
+                               .magnitude = (float)in->yarn_attn_factor,
+                               .beta_slow = (float)in->yarn_beta_slow,
+                               .beta_fast = (float)in->yarn_beta_fast};
+    return read_rope_scaling(in->rope_scaling, &r->scaling, e);
+}
+
 // The session's options of a caller's, checked.
 static int read_load_options(const struct coppice_load_options *from, struct session_options *o,
                              int *budget, struct err *e) {
@@ -128,6 +169,8 @@ static int read_load_options(const struct coppice_load_options *from, struct ses
         rc = kv_type(in.kv_type_k, "kv_type_k", in.kv_type, &o->target.codec_k, e);
     if (!rc)
         rc = kv_type(in.kv_type_v, "kv_type_v", in.kv_type, &o->target.codec_v, e);
+    if (!rc)
+        rc = read_rope(&in, &o->target.rope, e);
     if (rc)
         return rc;
     const bool choose = in.kv_type && !strcmp(in.kv_type, "auto");
@@ -260,7 +303,8 @@ void coppice_info(const struct coppice_model *m, struct coppice_info *out) {
                                 .bos = t ? tokenizer_bos(t) : -1,
                                 .eos = t ? tokenizer_eos(t) : -1,
                                 .has_tokenizer = t != NULL,
-                                .has_draft = session_draft(m->s) != NULL};
+                                .has_draft = session_draft(m->s) != NULL,
+                                .trained_ctx = p->context};
     api_give(out, &info, sizeof info);
 }
 

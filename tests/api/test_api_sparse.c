@@ -3,6 +3,7 @@
 #include "unit/test.h"
 
 #include <coppice.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "support/tiny_gguf.h"
@@ -83,7 +84,7 @@ static void test_nothing_chosen(void **state) {
     const struct coppice_request good = {
         .size = sizeof good, .max_tokens = 12, .ignore_end = 1, .logit_hash = 1};
     struct coppice_request idle[WAYS] = {good, good, good}; // the first is not made
-    const char *const path = "api_sparse.checkpoint";
+    char path[64];
     int32_t ids[LONG];
     uint64_t hash[WAYS];
     struct coppice_error e = {0};
@@ -92,6 +93,7 @@ static void test_nothing_chosen(void **state) {
     idle[2].progress = stop_at_once;
     for (int i = 0; i < LONG; i++)
         ids[i] = 32 + (i * 61 + i / 7) % 90;
+    snprintf(path, sizeof path, "/tmp/coppice-api_sparse-%d-point", (int)getpid());
     assert_int_equal(tiny_pair_write(&files, "api_sparse"), 0);
     const struct coppice_load_options o = {.size = sizeof o,
                                            .model = files.target,
