@@ -13,8 +13,8 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/kv_costs.h"
 #include "cli/chat/dialog.h"
-#include "cli/hub/scratch.h"
 #include "cli/perplexity/windows.h"
+#include "cli/scratch.h"
 
 enum { BUDGET = 22, ANSWER_TOKENS = 64, STEPS = 16 };
 
@@ -24,7 +24,7 @@ struct kv_bench {
     int pair; // that is being measured
     struct session *s;
     struct windows w;
-    struct hub_scratch scratch;
+    struct scratch scratch;
     struct str path; // of the rows of f16
     struct reference reference;
     struct file_new saved;
@@ -92,7 +92,7 @@ static int begin_text(struct kv_bench *b, struct err *e) {
     b->w.shape.vocab = model_params_of(session_model(b->s))->vocab;
     int rc = windows_read(&b->w, b->a, e);
     if (!rc)
-        rc = hub_scratch_open(&b->scratch, e);
+        rc = scratch_open(&b->scratch, e);
     str_printf(&b->path, "%s/f16", b->scratch.path);
     if (!rc && b->path.failed)
         rc = err_set(e, ERR_MEMORY, "no memory for a path");
@@ -354,7 +354,7 @@ int bench_kv(const struct cli_args *a, struct err *e) {
     if (b.saved.file)
         file_new_abort(&b.saved);
     reference_close(&b.reference);
-    hub_scratch_close(&b.scratch);
+    scratch_close(&b.scratch);
     windows_fini(&b.w);
     bench_prompts_fini(&b.prompts);
     bench_prompts_fini(&b.cases);

@@ -16,7 +16,7 @@
 #include "cli/hub/plan.h"
 #include "cli/hub/progress.h"
 #include "cli/hub/remote.h"
-#include "cli/hub/scratch.h"
+#include "cli/scratch.h"
 
 enum { HEAD_MIN = 16 << 20, HEAD_MAX = 1 << 28, PART_HEAD = 4 << 20, DRAFTS_TRIED = 8 };
 
@@ -24,8 +24,8 @@ struct pull {
     const struct hub_pull *p;
     struct hub hub;
     struct hub_set target, draft;
-    bool drafted;               // the draft is to be fetched
-    struct hub_scratch scratch; // beginnings of files
+    bool drafted;           // the draft is to be fetched
+    struct scratch scratch; // beginnings of files
     struct hub_progress progress;
 };
 
@@ -295,10 +295,10 @@ static int pull_files(struct pull *p, struct err *e) {
     if (!rc)
         rc = open_set(p, s, e);
     if (!rc)
-        rc = hub_scratch_open(&p->scratch, e);
+        rc = scratch_open(&p->scratch, e);
     if (!rc)
         rc = plan_all(p, e);
-    hub_scratch_close(&p->scratch);
+    scratch_close(&p->scratch);
     if (!rc)
         rc = fetch_rest(p, s, e);
     if (!rc && p->drafted)

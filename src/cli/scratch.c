@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders for a while; see scratch.h. The lock is one of the folder itself (flock), which ends with
 // the process however that ends. Another user's folders are left alone.
-#include "cli/hub/scratch.h"
+#include "cli/scratch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -67,7 +67,7 @@ static void sweep(const char *place) {
         closedir(d);
 }
 
-int hub_scratch_open(struct hub_scratch *s, struct err *e) {
+int scratch_open(struct scratch *s, struct err *e) {
     enum { TRIES = 8 }; // a folder may be taken for one that was left before it is locked
     const char *place = getenv("TMPDIR");
     place = place && place[0] ? place : "/tmp";
@@ -87,7 +87,7 @@ int hub_scratch_open(struct hub_scratch *s, struct err *e) {
                              place, strerror(errno));
 }
 
-void hub_scratch_close(struct hub_scratch *s) {
+void scratch_close(struct scratch *s) {
     int inner = s->lock ? openat(s->lock - 1, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (inner >= 0)
         empty(inner, 1);
@@ -95,5 +95,5 @@ void hub_scratch_close(struct hub_scratch *s) {
         rmdir(s->path);
         close(s->lock - 1);
     }
-    *s = (struct hub_scratch){0};
+    *s = (struct scratch){0};
 }
