@@ -151,12 +151,16 @@ static void background_reads_have_the_lowest_priority(void **state) {
 // What is remembered is of the file as it is, not of another one that looks like it.
 static void is_remembered_until_the_file_is_touched(void **state) {
     (void)state;
-    char folder[] = "/tmp/coppice-content-XXXXXX", path[64], command[64];
-    struct stat info;
+    char folder[] = "/tmp/coppice-content-XXXXXX", models[48], path[64], command[64];
+    struct stat info, untouched;
     uint64_t content = 0;
     assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    snprintf(models, sizeof models, "%s/models", folder);
+    assert_int_equal(mkdir(models, 0700), 0);
+    snprintf(path, sizeof path, "%s/m.gguf", models);
     struct gguf *g = open_large(path, -1);
+    assert_int_equal(chmod(models, 0500), 0); // as a folder that cannot be written
+    assert_int_equal(stat(models, &untouched), 0);
     content_remember(g, folder, 5);
     assert_false(content_known(g, folder, &content)); // it was written this second
     WAIT_UNTIL(content_known(g, folder, &content) || (content_remember(g, folder, 5), false));
@@ -175,6 +179,9 @@ static void is_remembered_until_the_file_is_touched(void **state) {
     WAIT_UNTIL(content_known(g, folder, &content) || (content_remember(g, folder, 6), false));
     assert_int_equal(content, 6);
     gguf_close(g);
+    assert_int_equal(stat(models, &info), 0); // nothing has come or gone beside the model
+    assert_memory_equal(&info.st_mtim, &untouched.st_mtim, sizeof info.st_mtim);
+    assert_int_equal(chmod(models, 0700), 0);
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
 }
