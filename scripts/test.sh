@@ -235,7 +235,9 @@ counted grammar comparisons scripts/test_grammar.sh
 counted server checks scripts/test_server.sh build/release/coppice
 counted gate checks scripts/test_gate.sh build/release/coppice
 # Published files, where PyPI has them.
-counted real checks scripts/real.sh build/release/coppice
+every=()
+[ "$all" = 0 ] || every=(--all) # types of weights
+counted real checks scripts/real.sh build/release/coppice "${every[@]}"
 browser
 # Debian packages in clean roots of Debian 12 and 13.
 counted deb checks scripts/test_deb.sh

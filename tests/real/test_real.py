@@ -35,7 +35,7 @@ WORSE = 1.02
 # Types of code books, encoded otherwise by this llama.cpp; ours are the bytes of an older one
 # (tools/oracle/compare_quantize.py).
 OTHER_BYTES = ("IQ1", "IQ2", "IQ3")
-FEW = {"smollm2": ["Q8_0", "Q4_0", "Q4_K_M", "Q2_K_S"], "gemma3": ["Q8_0", "Q4_0", "Q4_K_M"]}
+FEW = {"smollm2": ["Q4_K_M", "Q2_K_S"], "gemma3": ["Q8_0", "Q4_0"]}
 
 
 def run(*command, timeout=600):

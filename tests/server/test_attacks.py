@@ -21,7 +21,7 @@ from suite import PROGRAM, Server, check, equal, events, finish, part, request
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 STRICT = "--strict" in sys.argv
 GAP, FIRST = 0.15, 1.0
-EVENTS, SHORT, CLIENTS = 100, 5, 4
+EVENTS, SHORT, CLIENTS = 100 if STRICT else 40, 5 if STRICT else 3, 4
 ONLY = [a for a in sys.argv[2:] if not a.startswith("--")]
 
 

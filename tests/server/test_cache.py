@@ -4,6 +4,8 @@
 full, of another version, or written by somebody else. What is answered is compared with a server without a cache.
 Usage: test_cache.py PROGRAM [KILLS]
 """
+import copy
+import functools
 import json
 import os
 import random
@@ -18,7 +20,7 @@ import time
 
 from suite import PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request, until
 
-KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
+KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 6
 FOLDER = tempfile.mkdtemp(prefix="cache-", dir=os.path.join(ROOT, "build"))
 WORDS = "the house of many rivers has a door and every door has its own small key made of old iron".split()
 
@@ -65,6 +67,7 @@ class Talk:
         return (self.prompt, usage["prompt_tokens_details"]["cached_tokens"], shared), essence(value)
 
 
+@functools.cache
 def plain_answers(seeds, turns):
     server = Server("--cache-ram", "0")
     answers = {}
@@ -103,7 +106,7 @@ def written(server):
 
 def turns():
     """Turns find what was there, also after a restart, with the same answers."""
-    want = plain_answers([1, 2], 6)
+    want = plain_answers((1, 2), 6)
     server = cached()
     talks = {seed: Talk(seed) for seed in (1, 2)}
     for i in range(4):
@@ -144,16 +147,25 @@ def misses():
         check(f"the log: {what}", what in log, log[-1500:])
 
 
+@functools.cache
+def kept():
+    """A folder that a server has left after two turns, and their conversation."""
+    folder = tempfile.mkdtemp(prefix="kept-", dir=FOLDER)
+    server, talk = cached(folder=folder), Talk(3)
+    for i in range(2):
+        talk.turn(server.port)
+    check("damages: files", written(server) > 0)
+    server.end()
+    return folder, talk
+
+
 def damage(change, name, says):
     """Every file is changed; the answer stays, and the log says why nothing was found."""
     folder = tempfile.mkdtemp(prefix="damaged-", dir=FOLDER)
-    want = plain_answers([3], 3)[3]
-    server = cached(folder=folder)
-    talk = Talk(3)
-    for i in range(2):
-        talk.turn(server.port)
-    written(server)
-    server.end()
+    want = plain_answers((3,), 3)[3]
+    whole, talk = kept()
+    talk = copy.deepcopy(talk)
+    shutil.copytree(whole, folder, dirs_exist_ok=True)
     for file in os.listdir(folder):
         if file.endswith(".kvc"):
             change(os.path.join(folder, file))
@@ -259,7 +271,7 @@ def close(folder):
 
 def odd_folders():
     """A folder after a crash of its file system, a wrong clock or a hand that went over it; and one that goes away."""
-    want = plain_answers([9], 4)[9]
+    want = plain_answers((9,), 4)[9]
     plain = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
     for change, hits in (swap_names, False), (wrong_times, True), (close, False), (shutil.rmtree, None):
         what, folder = change.__name__, tempfile.mkdtemp(prefix="odd-", dir=FOLDER)
@@ -335,7 +347,7 @@ def full():
         server = cached(folder=folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    want = plain_answers([4], 2)[4]
+    want = plain_answers((4,), 2)[4]
     talk = Talk(4)
     for i in range(2):
         equal(f"full: answer {i}", talk.turn(server.port)[1], want[i])
@@ -348,7 +360,7 @@ def read_only():
     """A folder that may not be written: what is there is found, the answers are right, and the log says why nothing
     new is kept."""
     folder = tempfile.mkdtemp(prefix="read-", dir=FOLDER)
-    want = plain_answers([8], 3)[8]
+    want = plain_answers((8,), 3)[8]
     server, talk = cached(folder=folder), Talk(8)
     equal("read-only: before", talk.turn(server.port)[1], want[0])
     written(server)
@@ -503,7 +515,7 @@ def refused():
 
 def kills():
     """kill -9 at any moment leaves a folder that can be used: the right answers, and most of them found."""
-    seeds = [11, 12, 13]
+    seeds = (11, 12, 13)
     want = plain_answers(seeds, 3)
     folder = tempfile.mkdtemp(prefix="kills-", dir=FOLDER)
     r = random.Random(7)
