@@ -350,11 +350,20 @@ static void check_members(struct drafter *many, struct drafter *one, const struc
             continue;
         assert_memory_equal(p[i].ids, q.ids, cells * sizeof *q.ids);
         assert_memory_equal(p[i].logp, q.logp, cells * sizeof *q.logp);
+        assert_true(!p[i].pair == !q.pair);
+        for (int at = 0; q.pair && at < (q.depth - 1) * q.k; at += 1 + at % 3) {
+            const int last = (q.depth - 1) * q.k - 1 - at; // deeper ones first
+            const struct proposal *next = &p[(i + 1) % n]; // others' lines come between
+            if (next->depth > 1)
+                next->pair(next->pair_arg, at % (next->depth - 1), at % next->k);
+            assert_memory_equal(p[i].pair(p[i].pair_arg, last / q.k, last % q.k),
+                                q.pair(q.pair_arg, last / q.k, last % q.k),
+                                (size_t)q.k * sizeof *q.logp);
+        }
     }
 }
 
-static void test_members(void **state) {
-    const struct fixture *f = *state;
+static void check_all_members(const struct fixture *f) {
     struct draft_config c = {.max_members = MEMBERS};
     struct drafter *many = make(f, DRAFT_MODEL, &c), *one = make(f, DRAFT_MODEL, NULL);
     struct members m;
@@ -382,6 +391,26 @@ static void test_members(void **state) {
     members_close(&m);
     drafter_destroy(many);
     drafter_destroy(one);
+}
+
+static void test_members(void **state) {
+    check_all_members(*state);
+}
+
+// The same for drafts whose guesses depend on the token before.
+static void test_members_with_pairs(void **state) {
+    (void)state;
+    const struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d[3] = {tiny_draft_default(&t), dspark_shape(&t, false),
+                                    dspark_shape(&t, true)};
+    d[0].dialect = TINY_UPSTREAM;
+    d[0].conv = 2;
+    for (int i = 0; i < 3; i++) {
+        struct fixture f = {0};
+        assert_int_equal(fixture_open(&f, &d[i]), 0);
+        check_all_members(&f);
+        fixture_close(&f);
+    }
 }
 
 // More sequences than a drafter serves are refused; an index of tokens serves one.
@@ -567,12 +596,19 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dflash),         cmocka_unit_test(test_lookup),
-        cmocka_unit_test(test_long_block),     cmocka_unit_test(test_oracle),
-        cmocka_unit_test(test_oracle_chances), cmocka_unit_test(test_short_recording),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_too_many),       cmocka_unit_test(test_oracle_with_draft),
-        cmocka_unit_test(test_neutral_parts),  cmocka_unit_test(test_selector),
+        cmocka_unit_test(test_dflash),
+        cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_long_block),
+        cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_oracle_chances),
+        cmocka_unit_test(test_short_recording),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_members_with_pairs),
+        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_oracle_with_draft),
+        cmocka_unit_test(test_neutral_parts),
+        cmocka_unit_test(test_selector),
         cmocka_unit_test(test_copies),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -355,6 +355,15 @@ static bool grows(const struct drafting *d, const struct guesses *g, unsigned *g
     return *grew != 0;
 }
 
+// Where the time counts that building a tree takes: that of a draft whose pairs are computed as the
+// tree asks for them; NULL: nowhere.
+static double *time_of_pairs(struct drafting *d, const struct guesses *g) {
+    for (int i = 0; i < PRICE_DRAFTS; i++)
+        if (g->p[i].depth > 0 && g->p[i].pair)
+            return &d->share.draft[i].ms;
+    return NULL;
+}
+
 // Builds the member's tree of at most `nodes` nodes besides the root, or begins to: *growing counts
 // those that grow together.
 static void build_tree(struct drafting *d, struct member *m, struct guesses *g, int64_t nodes,
@@ -386,7 +395,10 @@ static void build_tree(struct drafting *d, struct member *m, struct guesses *g, 
         ddtree_start(y->build, m->root, of, &o);
         return;
     }
+    const double start = clock_ms();
     m->rc = ddtree_build(&m->tree, m->root, of, &o, &m->err);
+    if (time_of_pairs(d, g))
+        *time_of_pairs(d, g) += clock_ms() - start;
     d->failed |= mix ? mix_failed(mix) : 0;
     take_tree(d, m);
 }

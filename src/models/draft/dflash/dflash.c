@@ -468,7 +468,7 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
         return err_set(e, ERR_USAGE, "a block of %d tokens is not within %d to the draft's %d",
                        block, dflash_first(p) + 1, p->block_size);
     d->drafted = d->logits_n = 0;
-    d->selector.ready = false;
+    d->selector.ahead = d->selector.ready = false;
     int rc = prepare_draft(d, seqs, anchors, n, e);
     if (rc)
         return rc;

@@ -129,8 +129,8 @@ struct dflash_selection {
     float *logp;                    // [depth][k]; the first row's become those after the anchor
     const struct sample_row *noise; // NULL, or [depth]: with which logp was made
 };
-// Requests what dflash_select needs of the device: with it before the next exec_status, that is
-// waited for once. Without a selector it does nothing.
+// Requests what dflash_select needs of the device, so that it is there when the candidates are.
+// Without a selector it does nothing.
 void dflash_select_ahead(struct dflash *d);
 int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err *e);
 // Then, until the next draft: out[k] of row 1 <= i < depth after candidate q of the row before.

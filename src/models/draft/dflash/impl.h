@@ -66,8 +66,9 @@ struct dflash {
         // DSpark's gates: host [rank][D + rank], [rank]; rows of D values and rank zeros.
         float *weights, *bias, *joined;
         struct act *act_joined;
-        bool ready;  // gates are there
-        float *rows; // host: rows of codebooks
+        bool ahead, ready; // device_gates are computed or will be; gates are there
+        uint64_t epoch;    // exec_epoch when they were requested
+        float *rows;       // host: rows of codebooks
         int64_t cap;
     } selector;
     struct domino *domino;    // Domino's correction, or NULL

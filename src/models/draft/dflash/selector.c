@@ -99,22 +99,34 @@ static struct act *join_rows(struct dflash *d) {
     return d->selector.act_joined;
 }
 
-// Gates of all rows of the last draft, as far as the rows decide, are brought to the host.
 void dflash_select_ahead(struct dflash *d) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
     const struct linear_job job = {.w = d->selector.gate, .out = d->selector.device_gates};
     struct act *in = d->act_d;
-    if (!p->selector_rank || d->selector.ready || p->pairs == DFLASH_PAIRS_MARKOV)
+    if (!p->selector_rank || p->pairs == DFLASH_PAIRS_MARKOV || d->selector.ahead)
         return;
     if (p->pairs == DFLASH_PAIRS_GATED)
         in = join_rows(d);
     else
         ops->norm_to_act(d->x, d->wanted, d->out_norm, p->eps, d->drafted, p->dim, in);
     ops->linear(d->x, &job, 1, in, d->drafted);
-    ops->download(d->x, d->selector.gates, d->selector.device_gates,
-                  (size_t)(d->drafted * p->selector_rank) * sizeof *d->selector.gates);
-    d->selector.ready = true;
+    d->selector.ahead = true;
+    d->selector.epoch = exec_epoch(d->x);
+}
+
+// Brings the gates of all rows of the last draft, as far as the rows decide, to the host, once.
+static int bring_gates(struct dflash *d, struct err *e) {
+    const int64_t n = d->drafted * d->params.selector_rank;
+    if (d->params.pairs == DFLASH_PAIRS_MARKOV || d->selector.ready)
+        return 0;
+    d->selector.ahead = d->selector.ahead && !exec_epoch_failed(d->x, d->selector.epoch);
+    dflash_select_ahead(d);
+    exec_ops(d->x)->download(d->x, d->selector.gates, d->selector.device_gates,
+                             (size_t)n * sizeof *d->selector.gates);
+    int rc = exec_status(d->x, e);
+    d->selector.ready = rc == 0;
+    return rc;
 }
 
 void dflash_codebook_row(const struct tensor *t, int64_t row, float *out) {
@@ -226,8 +238,7 @@ int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err
     if (s->first < 0 || s->depth < 1 || s->first + s->depth > d->drafted)
         return err_set(e, ERR_USAGE, "rows %lld to %lld were not drafted", (long long)s->first,
                        (long long)(s->first + s->depth - 1));
-    dflash_select_ahead(d);
-    int rc = exec_status(d->x, e);
+    int rc = bring_gates(d, e);
     if (!rc)
         rc = vec_reserve(&d->selector.rows, &d->selector.cap, (s->k + 2) * rank,
                          sizeof *d->selector.rows, e);
