@@ -28,8 +28,15 @@ static void leave(void) {
 
 int temp_folder_enter(const char *test, struct err *e) {
     const char *place = getenv("TMPDIR");
-    int n = snprintf(folder, sizeof folder, "%s/coppice-%s-XXXXXX", place ? place : "/tmp", test);
-    if (n >= (int)sizeof folder || !mkdtemp(folder) || chdir(folder))
-        return err_set(e, ERR_IO, "%s: cannot be made or entered (TMPDIR)", folder);
-    return atexit(leave) ? err_set(e, ERR_MEMORY, "no memory to remove %s", folder) : 0;
+    char whole[PATH_MAX]; // so that it is found again from elsewhere
+    if (!realpath(place && *place ? place : "/tmp", whole))
+        return err_set(e, ERR_IO, "%s: no such folder (TMPDIR)", place);
+    int n = snprintf(folder, sizeof folder, "%s/coppice-%s-XXXXXX", whole, test);
+    if (n >= (int)sizeof folder || !mkdtemp(folder))
+        return err_set(e, ERR_IO, "%s: cannot be made (TMPDIR)", folder);
+    if (atexit(leave) || chdir(folder)) {
+        temp_folder_remove(folder);
+        return err_set(e, ERR_IO, "%s: cannot be entered", folder);
+    }
+    return 0;
 }

@@ -595,7 +595,8 @@ static void run_out_of_memory(struct engine_rig *f, bool cached) {
     faulty_open(model_exec(session_model(engine_session(g))), -1);
     bool hit = true;
     int n = 0;
-    for (; hit; n += (cached ? 23 : 1) * SPARE) {
+    // Not always as many further, or of ops that come again each layer some would never be tried.
+    for (int tries = 0; hit; n += (cached ? 23 : 1) * SPARE + (SPARE > 1 && ++tries % 3 == 0)) {
         if (cached || n == 0)
             make_short_ones(f, y, cached, n % 250, a->constraint);
         hit = ask_all(f, g, y, n);

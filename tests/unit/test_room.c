@@ -85,8 +85,9 @@ static void parked_is_as_alone(void **state) {
     struct engine_rig *f = *state;
     struct rng r = {11};
     struct engine_stats sum = {0};
+    static const int slots[] = {3, 5, 8, 4, 6, 7};
     for (int i = 0; i < ENGINES; i++) {
-        struct engine *g = open_small(f, 3 + i, 640 + 64 * (i % 3));
+        struct engine *g = open_small(f, slots[i], 640 + 64 * (i % 3));
         for (int round = 0; round < 2; round++)
             run_round(f, g, &r);
         struct engine_stats y = engine_stats(g);

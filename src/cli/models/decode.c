@@ -294,15 +294,10 @@ static int find_draft(const struct cli_args *a, struct session_options *o, struc
     return rc;
 }
 
-// Says what is given up, since answers change.
 static void read_sparse_rule(const struct cli_args *a, struct sparse_rule *rule) {
     float alpha = (float)options_float(&a->opt, OPT_SPARSE_PREFILL);
-    if (!(alpha > 0))
-        return;
-    *rule = (struct sparse_rule){true, alpha, SPARSE_SINKS, SPARSE_WINDOW};
-    print_note(NULL, "prompts are read sparsely: a token sees the blocks of the prompt that matter "
-                     "most to it and may miss what others say; without --sparse-prefill it sees "
-                     "everything");
+    if (alpha > 0)
+        *rule = (struct sparse_rule){true, alpha, SPARSE_SINKS, SPARSE_WINDOW};
 }
 
 static float positive_option(const struct cli_args *a, int row) {
@@ -344,6 +339,7 @@ int decode_planned(const struct cli_args *a, struct session_options *o, struct e
     o->target.codec_k = kv_codec(a, OPT_KV_TYPE_K, &o->choose_k);
     o->target.codec_v = kv_codec(a, OPT_KV_TYPE_V, &o->choose_v);
     read_sparse_rule(a, &o->target.sparse);
+    o->note = print_note;
     return 0;
 }
 
@@ -359,6 +355,10 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
         rc = decode_planned(a, &o, e);
     if (rc)
         return rc;
+    if (o.target.sparse.on) // answers change
+        print_note(NULL, "prompts are read sparsely: a token sees the blocks of the prompt that "
+                         "matter most to it and may miss what others say; without "
+                         "--sparse-prefill it sees everything");
     o.cpu_experts = (int)options_int(&a->opt, OPT_CPU_EXPERTS); // auto is CPU_EXPERTS_AUTO
     o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
     o.device = options_str(&a->opt, OPT_DEVICE);
@@ -371,7 +371,6 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.expert_profile.slots = (int)options_int(&a->opt, OPT_SPARK_SLOTS);
     o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON) ||
                   options_flag(&a->opt, OPT_ENGINE);
-    o.note = print_note;
     o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
     o.threads = (int)options_int(&a->opt, OPT_THREADS);
     put_price_folder(a, &f->prices);
