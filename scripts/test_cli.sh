@@ -280,6 +280,25 @@ fi
 
 target=$(find "$root/models" -name '*.gguf' ! -name '*dflash*' 2>/dev/null | sort | head -n 1)
 draft=$(find "$root/models" -name '*dflash*.gguf' 2>/dev/null | sort | head -n 1)
+# Drafts of each kind that were trained for the bundled target: its tokens and logits, and guesses of
+# which many are right.
+trained() {
+    "$program" bench -m "$target" -d "$1" --prompts chats.jsonl -n 48 --min-prob 0 --no-lookup \
+        --modes off,chain:7,tree:22 --device cpu --json >out 2>err && python3 - "$2" "$3" <<'PY'
+import json
+import sys
+
+report = json.load(open("out"))
+lengths = [report["overall"][mode]["accept_length"] for mode in ("chain:7", "tree:22")]
+sys.exit(not report["equal"] or any(have < float(want) for have, want in zip(lengths, sys.argv[1:])))
+PY
+}
+if [ -n "$target" ] && has bench; then
+    head -n 3 "$root/bench/prompts/chat.jsonl" >chats.jsonl
+    check "DFlash: accept lengths" trained "$draft" 4 4.5
+    check "DFlash2: accept lengths" trained "$root/models/more/coppice-tiny-dflash2-q8_0.gguf" 4 4.5
+    check "a prediction block: accept lengths" trained "$root/models/more/mtp-coppice-tiny-q8_0.gguf" 4 4.5
+fi
 if [ -n "$target" ] && has generate; then
     head -c 100000 "$target" >truncated.gguf
     printf 'ab\377cd' >broken.txt
@@ -304,6 +323,9 @@ if [ -n "$target" ] && has generate; then
     accept '"context":131072,' inspect --plan "$target" --rope-scale 2 --json
     accept '"context":262144,' inspect --plan "$target" --rope-scaling yarn --rope-freq-scale 0.25 --json
     accept '"rows":64}' inspect --plan "$target" -ub 64 --json
+    check "a plan reads no prompt sparsely" [ -z "$("$program" inspect --plan "$target" --sparse-prefill 0.5 2>&1 >/dev/null)" ]
+    check "a plan says which codecs it took" grep -q "q8_0" \
+        <("$program" inspect --plan "$target" --kv-type auto --vram-limit 60M 2>&1 >/dev/null)
     refuse 2 "give one with --rope-scale" inspect --plan "$target" --rope-scaling yarn
     refuse 2 "add --rope-scaling yarn" inspect --plan "$target" --yarn-beta-fast 16
     refuse 2 "--rope-freq-scale is one over" inspect --plan "$target" --rope-scale 2 --rope-freq-scale 0.5

@@ -24,7 +24,7 @@ import suite  # noqa: E402
 FIXTURES = os.path.join(suite.ROOT, "tests/fixtures/real")
 FILES = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
 # Drafts that come with the program.
-DRAFTS = {"smollm2": os.path.join(suite.ROOT, "models/drafts/smollm2-135m-instruct-dflash-q8_0.gguf")}
+DRAFTS = {"smollm2": os.path.join(suite.ROOT, "models/drafts/smollm2-135m-instruct-dflash2.gguf")}
 # Of each file, rows whose likeliest token is not that of float32, at most, and how much float32 prefers its own there
 # (natural logarithm). Weights are the same; activations have eight bits here, and in llama.cpp.
 BOUNDS = {"smollm2": (15, 0.4), "gemma3": (15, 0.4)}
