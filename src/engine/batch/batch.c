@@ -348,17 +348,18 @@ const struct member *job_member(const struct job *j) {
 }
 
 // Prompt and tokens so far, as far as they have been run, are what has to have been run before the
-// job goes on.
+// job goes on; the newest one comes after them.
 static int set_recomputed_text(struct job *j, struct err *e) {
-    int64_t prompt = j->r.n_prompt, more = max_i64(j->out->n - 1, 0);
+    int64_t prompt = j->r.n_prompt, more = j->out->n;
     int32_t *recomputed = malloc((size_t)(prompt + more) * sizeof *recomputed);
     if (!recomputed)
         return err_set(e, ERR_MEMORY, "no memory for a text that is to be run again");
     memcpy(recomputed, j->r.prompt, (size_t)prompt * sizeof *recomputed);
-    memcpy(recomputed + prompt, j->out->ids, (size_t)more * sizeof *recomputed);
+    if (more)
+        memcpy(recomputed + prompt, j->out->ids, (size_t)more * sizeof *recomputed);
     free(j->recomputed);
     j->recomputed = recomputed;
-    j->n_recomputed = prompt + more;
+    j->n_recomputed = prompt + max_i64(more - 1, 0);
     return 0;
 }
 
@@ -370,7 +371,7 @@ int job_drop(struct job *j, struct err *e) {
 }
 
 const int32_t *job_text(const struct job *j, int64_t *n) {
-    *n = j->n_recomputed ? j->n_recomputed : j->r.n_prompt;
+    *n = j->n_recomputed ? j->n_recomputed + (j->out->n > 0) : j->r.n_prompt;
     return j->n_recomputed ? j->recomputed : j->r.prompt;
 }
 

@@ -62,7 +62,8 @@ const struct member *job_member(const struct job *j);
 // After an error (ERR_MEMORY) it is as it was.
 int job_drop(struct job *j, struct err *e);
 
-// All that has to have been run before it decodes: the prompt, or what was dropped.
+// What it will go on from: the prompt, or after job_drop prompt and reply so far. The last token
+// need not have been run in a state that it goes on from.
 const int32_t *job_text(const struct job *j, int64_t *n);
 // Its rule of sparse reading (struct request), never 0.
 int64_t job_sparse_end(const struct job *j);
