@@ -160,6 +160,21 @@ static int read_template(struct server *v, struct err *e) {
     return rc;
 }
 
+// How much host memory the prefix cache may take, and states of parked requests besides it.
+static int plan_host(struct server *v, struct err *e) {
+    struct cache_options *o = &v->o.engine.cache;
+    int64_t model = tensor_bytes(v->file), machine = machine_memory();
+    if (o->host > 0 && machine > 0 && o->host > machine - max_i64(o->ram, 0))
+        return err_set(e, ERR_LIMIT,
+                       "--kv-host of %lld MiB and --cache-ram of %lld MiB are more than the "
+                       "machine's memory of %lld MiB; give less",
+                       (long long)(o->host >> 20), (long long)(max_i64(o->ram, 0) >> 20),
+                       (long long)(machine >> 20));
+    if (o->ram == CACHE_RAM_AUTO)
+        o->ram = cache_usual_ram(model, machine > 0 ? machine - o->host : 0);
+    return 0;
+}
+
 static int read_file(struct server *v, struct err *e) {
     struct service *s = &v->s;
     const char *path = v->o.engine.session.model, *arch = NULL;
@@ -174,9 +189,8 @@ static int read_file(struct server *v, struct err *e) {
         snprintf(s->arch, sizeof s->arch, "%.*s", (int)(n < 60 ? n : 60), arch);
     find_quantization(s, v->file);
     read_sampling(v);
-    if (v->o.engine.cache.ram == CACHE_RAM_AUTO)
-        v->o.engine.cache.ram = cache_usual_ram(tensor_bytes(v->file), machine_memory());
-    if (v->o.warm_file)
+    rc = plan_host(v, e);
+    if (!rc && v->o.warm_file)
         rc = file_read(&v->warm, v->o.warm_file, WARM_BYTES, e);
     return rc || !v->o.template_file ? rc : read_template(v, e);
 }

@@ -18,6 +18,7 @@ struct host_blocks {
     struct exec *x;
     int64_t used, held; // bytes of blocks that are in use; of all of them, requested or there
     int64_t other;      // bytes besides blocks of those who use them
+    int64_t pages;      // blocks that are pages of keys and values
     int64_t max;        // held and other at most
     struct host_class *classes; // [n]
     int64_t n, cap;

@@ -79,6 +79,13 @@ int64_t kv_budget_trim(struct kv_budget *b) {
     return sum;
 }
 
+int64_t kv_budget_used(const struct kv_budget *b) {
+    int64_t sum = 0;
+    for (const struct kv_pool *p = b->pools; p; p = p->next)
+        sum += p->used;
+    return sum;
+}
+
 // Ensures that the budget allows another page, by giving back free ones of the other pools.
 static int budget_allow(const struct kv_pool *p, struct err *e) {
     struct kv_budget *b = p->budget;

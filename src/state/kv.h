@@ -38,6 +38,7 @@ struct kv_budget {
 void kv_pool_join(struct kv_pool *p, struct kv_budget *b);
 int64_t kv_budget_free_bytes(const struct kv_budget *b); // bytes of free pages
 int64_t kv_budget_trim(struct kv_budget *b);             // gives them back; bytes
+int64_t kv_budget_used(const struct kv_budget *b);       // pages referenced now
 
 // The page table of one sequence. Zeroed is empty but needs kv_init before use.
 struct kv {

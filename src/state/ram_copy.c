@@ -108,9 +108,10 @@ static struct ram_copy_page *make_page(struct host_blocks *b, size_t bytes) {
     struct ram_copy_page *p = malloc(sizeof *p);
     if (!p)
         return NULL;
-    *p = (struct ram_copy_page){1, bytes, host_blocks_take(b, bytes)};
+    *p = (struct ram_copy_page){.refs = 1, .bytes = bytes, .data = host_blocks_take(b, bytes)};
     if (p->data) {
         b->other += (int64_t)sizeof *p;
+        b->pages++;
         return p;
     }
     free(p);
@@ -122,6 +123,7 @@ static void drop_page(struct ram_copy_page *p, struct host_blocks *b) {
         return;
     host_blocks_give(b, p->data, p->bytes);
     b->other -= (int64_t)sizeof *p;
+    b->pages--;
     free(p);
 }
 
@@ -214,6 +216,20 @@ int64_t ram_copy_own_bytes(const struct ram_copy *m) {
         // Pages are shared from the first one on, so those of its own are the last ones.
         for (int64_t i = y->n_pages; i > y->first && y->pages[i - 1]->refs == 1; i--)
             bytes += (int64_t)(host_blocks_size(y->page_bytes) + sizeof(struct ram_copy_page));
+    }
+    return bytes;
+}
+
+int64_t ram_copy_hold(struct ram_copy *m, int more) {
+    int64_t bytes = small_bytes(m) + (m->rest ? (int64_t)host_blocks_size(m->rest_bytes) : 0);
+    for (int g = 0; g < m->n_groups; g++) {
+        const struct ram_copy_group *y = &m->groups[g];
+        for (int64_t i = y->first; i < y->n_pages; i++) {
+            struct ram_copy_page *p = y->pages[i];
+            p->holds += more;
+            if (p->holds == (more > 0 ? 1 : 0)) // the first or the last one
+                bytes += (int64_t)(host_blocks_size(p->bytes) + sizeof *p);
+        }
     }
     return bytes;
 }

@@ -15,6 +15,7 @@ enum { RAM_COPY_GROUPS = 32 }; // at most, of the model and of all attachments
 
 struct ram_copy_page {
     int64_t refs;
+    int64_t holds; // of these RAM copies that are held (ram_copy_hold)
     size_t bytes;
     unsigned char *data; // a block
 };
@@ -82,6 +83,9 @@ int ram_copy_settle(struct ram_copy *m, struct copier *copier, struct err *e);
 
 // Bytes that are freed with it: its own, with those pages that are not shared.
 int64_t ram_copy_own_bytes(const struct ram_copy *m);
+// more: 1: it is held from now on, -1: it is not any more. Bytes, its own and those of pages, that
+// nothing held before, or that nothing holds now.
+int64_t ram_copy_hold(struct ram_copy *m, int more);
 // Whether any page is of both.
 bool ram_copy_shares(const struct ram_copy *a, const struct ram_copy *b);
 // NULL is allowed. Its blocks may be another's at once, so nothing is freed, ever, where copies of

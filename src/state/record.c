@@ -32,6 +32,13 @@ static int64_t pages_of(const struct record_group *g) {
     return ceil_div(g->len, KV_PAGE) - g->own;
 }
 
+int64_t record_pages(const struct record *r) {
+    int64_t sum = 0;
+    for (int g = 0; g < r->n_groups; g++)
+        sum += pages_of(&r->groups[g]);
+    return sum;
+}
+
 static int64_t tokens_of(const struct record *r) {
     return r->len - r->common + r->n_tail;
 }

@@ -36,6 +36,7 @@ struct record {
 void record_fini(struct record *r);
 // Its bytes in memory, without tokens and identity.
 int64_t record_memory(const struct record *r);
+int64_t record_pages(const struct record *r); // pages that are in it, not in its base
 
 // The key of a text: its tokens, of which those below sparse_end were read sparsely. Not 0.
 uint64_t record_key(uint64_t kind, const int32_t *ids, int64_t n, int64_t sparse_end);

@@ -26,7 +26,7 @@ static int write_seed(const char *folder, const char *name, struct record *f,
     for (int g = 0; g < 2; g++) {
         m.groups[g] = (struct ram_copy_group){PAGE, TOKENS - 20 * g, g, 4 - g, table[g]};
         for (int i = 0; i < PAGES; i++) {
-            pages[g][i] = (struct ram_copy_page){1, PAGE, bytes};
+            pages[g][i] = (struct ram_copy_page){.refs = 1, .bytes = PAGE, .data = bytes};
             table[g][i] = &pages[g][i];
         }
     }

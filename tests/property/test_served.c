@@ -79,6 +79,7 @@ enum {
     MANY,
     HELD,
     PARKED,
+    MOVED,
     COUNTS
 };
 static const struct {
@@ -96,7 +97,8 @@ static const struct {
                     {"answers with log-probabilities of the prompt", 2},
                     {"choices beside others of their prompt", 5},
                     {"answers held to an automaton", 3},
-                    {"times that a member was parked", 0.2}};
+                    {"times that a member was parked", 0.2},
+                    {"parked states moved to host memory", 0.05}};
 
 struct scene {
     struct engine *g;
@@ -426,6 +428,7 @@ static void pick_engine(struct engine_options *o, const struct memory_plan *plan
     o->kv_limit = rng_below(g, 4) ? plan_kv(plan, LONGEST + NEW) : 0;
     o->max_gap_ms = rng_below(g, 2) ? 1 : 0;
     o->session.chunk = chunks[rng_below(g, 3)];
+    o->cache.host = o->session.chunk == 7 ? 0 : 4 * o->kv_limit; // nothing is kept but for them
     o->session.threads = 1 + (int)rng_below(g, 2);
 }
 
@@ -471,6 +474,8 @@ static int run_case(int number, struct session *alone, const struct engine_optio
         rc = err_set(e, ERR_MEMORY, "no threads for the callers");
     if (c.g)
         c.count[PARKED] = engine_stats(c.g).parkings;
+    if (c.g)
+        c.count[MOVED] = engine_stats(c.g).cache.holds;
     engine_destroy(c.g);
     if (!rc && c.failure[0])
         rc = err_set(e, ERR_STATE, "%s", c.failure);

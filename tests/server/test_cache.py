@@ -511,6 +511,10 @@ def refused():
     status = subprocess.run([PROGRAM, "serve", "-m", TARGET, "--cache-dir", FOLDER, "--cache-ram", "0"],
                             capture_output=True, text=True, check=False)
     check("--cache-dir without memory", status.returncode != 0 and "--cache-ram" in status.stderr, status.stderr)
+    for size, words in (("1K", "single page"), ("900T", "machine's memory")):
+        status = subprocess.run([PROGRAM, "serve", "-m", TARGET, "--kv-host", size],
+                                capture_output=True, text=True, check=False)
+        check(f"--kv-host {size}", status.returncode == 1 and words in status.stderr, status.stderr)
 
 
 def kills():

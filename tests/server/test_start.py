@@ -350,7 +350,9 @@ def speculation():
         server = Server(*options, draft=draft)
         check(f"speculation, {words}: the start",
               until(lambda: re.search(rf"requests at a time, speculation: {words}$", server.output(), re.M)), server.output())
-        equal(f"speculation, {words}: /health", json.loads(request(server.port, "GET", "/health")[2]), {"status": "ok", "speculate": how, "drafts": ["dflash"] if draft else []})
+        equal(f"speculation, {words}: /health", json.loads(request(server.port, "GET", "/health")[2]),
+              {"status": "ok", "speculate": how, "drafts": ["dflash"] if draft else [],
+               "kv_pages": {"device": 0, "host": 0, "disk": 0}})
         equal(f"speculation, {words}: the metrics", server.metric(f'coppice_speculation_info{{how="{how}"}}'), 1)
         value = json.loads(request(server.port, "POST", "/v1/completions", ask)[2])
         equal(f"speculation, {words}: timings", value["timings"]["speculate"], how)

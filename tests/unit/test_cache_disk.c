@@ -51,7 +51,7 @@ static void make_ram_copy(void) {
         .len = TOKENS, .n_groups = 1, .form = made.form, .form_bytes = sizeof made.form};
     made.ram_copy.groups[0] = (struct ram_copy_group){PAGE, TOKENS, 0, PAGES, made.table};
     for (int i = 0; i < PAGES; i++) {
-        made.pages[i] = (struct ram_copy_page){1, PAGE, made.page};
+        made.pages[i] = (struct ram_copy_page){.refs = 1, .bytes = PAGE, .data = made.page};
         made.table[i] = &made.pages[i];
     }
 }

@@ -52,13 +52,19 @@ struct scene {
     struct session *session;
     struct cache *cache;
     int32_t prompt[PROMPT];
-    int64_t point; // tokens of it that are kept
+    int64_t point;           // tokens of it that are kept
+    struct cache_hold *hold; // NULL, or what they are held by
+    bool held;
 };
 
 static void keep(void *arg, struct checkpoint *c, const struct err *e) {
+    struct scene *s = arg;
     (void)e;
     assert_non_null(c);
-    cache_put(((struct scene *)arg)->cache, c);
+    if (s->hold)
+        s->held = cache_put_held(s->cache, c, s->hold);
+    else
+        cache_put(s->cache, c);
 }
 
 // Reads the prompt and leaves a checkpoint in the cache.
@@ -144,6 +150,73 @@ static int64_t cached(struct scene *s) {
 
 // Polls the cache of a scene until the condition holds.
 #define POLL_UNTIL(s, condition) WAIT_UNTIL((cache_poll((s)->cache), condition))
+
+static bool hold_prompt(struct scene *s, struct cache_hold *h) {
+    s->hold = h;
+    read_prompt(s);
+    s->hold = NULL;
+    return s->held;
+}
+
+// With a cache and without, two that hold one state: it stays until both have released it, whatever
+// needs its memory; a cache keeps it then.
+static void states_are_held_until_they_are_released(void **state) {
+    (void)state;
+    for (int keeps = 0; keeps < 2; keeps++) {
+        struct scene s;
+        struct cache_hold a = {0}, b = {0};
+        open_scene_with(&s, "held", &(struct cache_options){.ram = keeps * RAM, .host = RAM});
+        assert_int_equal(cache_keeps(s.cache), keeps);
+        assert_true(hold_prompt(&s, &a));
+        int64_t held = cache_stats(s.cache).held, pages = cache_stats(s.cache).pages;
+        assert_true(held > 0 && pages > 0);
+        assert_true(hold_prompt(&s, &b));
+        assert_int_equal(cache_stats(s.cache).held, held); // once
+        assert_false(cache_evict_for(s.cache, s.cache->o.ram, NULL));
+        assert_int_equal(cached(&s), POINT);
+        cache_release(s.cache, &a);
+        assert_null(a.entry);
+        assert_int_equal(cache_stats(s.cache).held, held);
+        assert_false(cache_evict_for(s.cache, s.cache->o.ram, NULL));
+        assert_int_equal(cached(&s), POINT);
+        cache_release(s.cache, &b);
+        cache_release(s.cache, &b); // nothing
+        assert_int_equal(cache_stats(s.cache).held, 0);
+        assert_int_equal(cache_stats(s.cache).pages, keeps * pages);
+        assert_int_equal(cached(&s), keeps * POINT);
+        close_scene(&s);
+    }
+}
+
+// What does not fit --kv-host is not held, and less than any state takes is refused at the start.
+static void no_more_is_held_than_may_be(void **state) {
+    (void)state;
+    struct scene s;
+    struct cache *none = NULL;
+    struct cache_hold h = {0};
+    struct err e = {0};
+    open_scene_with(&s, "held", &(struct cache_options){.ram = RAM, .host = RAM});
+    assert_true(hold_prompt(&s, &h));
+    int64_t enough = cache_stats(s.cache).held;
+    cache_release(s.cache, &h);
+    cache_destroy(s.cache);
+    for (int more = 0; more < 2; more++) {
+        struct cache_options o = {.ram = RAM, .host = enough - 1 + more};
+        assert_int_equal(cache_create(&s.cache, s.session, &o, &e), 0);
+        assert_int_equal(hold_prompt(&s, &h), more);
+        assert_int_equal(cache_stats(s.cache).held, more * enough);
+        assert_int_equal(cached(&s), POINT); // the cache has it
+        cache_release(s.cache, &h);
+        cache_destroy(s.cache);
+    }
+    int rc = cache_create(&none, s.session, &(struct cache_options){.ram = RAM, .host = 1}, &e);
+    assert_int_equal(rc, ERR_LIMIT);
+    assert_non_null(strstr(e.text, "1 bytes of host memory for states (--kv-host)"));
+    assert_int_equal(cache_create(&s.cache, s.session, &(struct cache_options){.ram = RAM}, &e), 0);
+    assert_false(hold_prompt(&s, &h));
+    assert_int_equal(cached(&s), POINT);
+    close_scene(&s);
+}
 
 static void a_checkpoint_waits_for_its_own_memory_only(void **state) {
     (void)state;
@@ -719,6 +792,8 @@ static void the_usual_limit_follows_model_and_machine(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_usual_limit_follows_model_and_machine),
+        cmocka_unit_test(states_are_held_until_they_are_released),
+        cmocka_unit_test(no_more_is_held_than_may_be),
         cmocka_unit_test(a_checkpoint_waits_for_its_own_memory_only),
         cmocka_unit_test(prepared_memory_is_there_at_the_first_checkpoint),
         cmocka_unit_test(continuing_from_an_entry_does_not_wait),

@@ -2,9 +2,13 @@
 // Requests that give way to each other for lack of memory, during random joins and cancels: each
 // one's tokens and logits are those that it has alone, with drafting and without; and all of it
 // happens often enough to mean something.
+#include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "engine/cache/entries.h"
 #include "ops/exec.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
@@ -42,9 +46,10 @@ static int teardown(void **state) {
     return 0;
 }
 
-static struct engine *open_small(struct engine_rig *f, int slots, int64_t tokens) {
+static struct engine *open_small(struct engine_rig *f, int slots, int64_t tokens,
+                                 const struct cache_options *cache) {
     struct engine_options o = engine_options_default();
-    o.cache.ram = slots % 2 ? 4 << 20 : 0; // what is dropped comes back from there
+    o.cache = *cache;
     o.slots = slots;
     o.kv_limit = plan_kv(&f->plan, tokens);
     return rig_engine(f, &o);
@@ -81,13 +86,37 @@ static void run_round(struct engine_rig *f, struct engine *g, struct rng *r) {
 
 enum { ENGINES = TEST_LONG ? 6 : 3 }; // each amount of memory once, or twice
 
+static void remove_folder(const char *folder) {
+    char path[512];
+    struct dirent *y;
+    DIR *d = opendir(folder);
+    while (d && (y = readdir(d))) {
+        snprintf(path, sizeof path, "%s/%s", folder, y->d_name);
+        (void)unlink(path); // not the folders
+    }
+    if (d)
+        closedir(d);
+    (void)rmdir(folder);
+}
+
 static void parked_is_as_alone(void **state) {
     struct engine_rig *f = *state;
+    char folder[64];
+    snprintf(folder, sizeof folder, "/tmp/coppice-room-%ld", (long)getpid());
     struct rng r = {11};
     struct engine_stats sum = {0};
     static const int slots[] = {3, 5, 8, 4, 6, 7};
     for (int i = 0; i < ENGINES; i++) {
-        struct engine *g = open_small(f, slots[i], 640 + 64 * (i % 3));
+        // What is dropped may come back from memory, or from a file where that is small.
+        // The thread of files has the lowest priority, so that on a busy machine they are waited
+        // for.
+        bool files = TEST_LONG && i / 2;
+        struct cache_options cache = {.ram = i % 2   ? 0
+                                             : files ? 1 << 20
+                                                     : 4 << 20,
+                                      .dir = files ? folder : NULL,
+                                      .disk = 64 << 20};
+        struct engine *g = open_small(f, slots[i], 640 + 64 * (i % 3), &cache);
         for (int round = 0; round < 2; round++)
             run_round(f, g, &r);
         struct engine_stats y = engine_stats(g);
@@ -98,15 +127,53 @@ static void parked_is_as_alone(void **state) {
         sum.dropped += y.dropped;
         sum.recomputed += y.recomputed;
         sum.cancelled += y.cancelled;
+        sum.cache.loaded += y.cache.loaded;
         engine_destroy(g);
     }
-    print_message("parked %lld, without state %lld, tokens run again %lld, cancelled %lld\n",
+    print_message("parked %lld, without state %lld, tokens run again %lld, cancelled %lld, states "
+                  "read from files %lld\n",
                   (long long)sum.parkings, (long long)sum.dropped, (long long)sum.recomputed,
-                  (long long)sum.cancelled);
+                  (long long)sum.cancelled, (long long)sum.cache.loaded);
+    remove_folder(folder);
     assert_true(sum.parkings >= ENGINES * 3 / 2);
     assert_true(sum.dropped >= ENGINES * 5 / 6);
     assert_true(sum.recomputed >= ENGINES * 80);
     assert_true(sum.cancelled >= ENGINES * 5 / 3);
+}
+
+// With room in host memory hardly a token is run again: a state comes back as it was, with
+// recurrent layers at a multiple of 32 tokens, and a text that is too short for a copy is run. Half
+// of the runs have room for one state or two.
+static void parked_states_move_to_host_memory(void **state) {
+    enum { AMPLE = 64 << 20 };
+    struct engine_rig *f = *state;
+    struct rng r = {12};
+    int64_t moved = 0, dropped = 0, recomputed = 0, crowded = 0;
+    for (int i = 0; i < ENGINES; i++) {
+        bool ample = i % 2 == 0;
+        struct cache_options cache = {.ram = i % 3 ? 0 : 2 << 20,
+                                      .host = ample ? AMPLE : plan_kv(&f->plan, 1000)};
+        struct engine *g = open_small(f, 3 + i, 640 + 64 * (i % 3), &cache);
+        for (int round = 0; round < 2; round++)
+            run_round(f, g, &r);
+        struct engine_stats y = engine_stats(g);
+        assert_int_equal(y.failed, 0);
+        assert_int_equal(y.cache.held, 0); // nobody is parked any more
+        assert_int_equal(y.cache.held_limit, cache.host);
+        assert_true(y.cache.bytes <= y.cache.limit);
+        if (!cache.ram)
+            assert_int_equal(y.cache.pages, 0);
+        moved += y.cache.holds;
+        dropped += ample ? y.dropped : 0;
+        recomputed += ample ? y.recomputed : 0;
+        crowded += ample ? 0 : y.recomputed;
+        engine_destroy(g);
+    }
+    print_message("moved to host memory %lld; with room for all: gave their pages up %lld, tokens "
+                  "run again %lld; without %lld\n",
+                  (long long)moved, (long long)dropped, (long long)recomputed, (long long)crowded);
+    assert_true(moved >= ENGINES && dropped >= ENGINES * 2 / 3);
+    assert_true(recomputed <= dropped * (2 * GDN_BLOCK + CACHE_MIN_TOKENS));
 }
 
 // Memory in which no page fits any more between those that are there, until all have gone.
@@ -276,6 +343,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup_gemma, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup_oss, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup_laguna, teardown),
+        cmocka_unit_test_setup_teardown(parked_states_move_to_host_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(parked_states_move_to_host_memory, setup_gemma, teardown),
+        cmocka_unit_test_setup_teardown(parked_states_move_to_host_memory, setup_oss, teardown),
+        cmocka_unit_test_setup_teardown(parked_states_move_to_host_memory, setup_laguna, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -387,6 +387,7 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     out->engine.kv_limit = options_int(o, OPT_KV_MEMORY);
     out->engine.cache.ram =
         options_given(o, OPT_CACHE_RAM) ? options_int(o, OPT_CACHE_RAM) : CACHE_RAM_AUTO;
+    out->engine.cache.host = options_int(o, OPT_KV_HOST);
     out->engine.cache.dir = options_str(o, OPT_CACHE_DIR);
     out->engine.cache.disk = options_int(o, OPT_CACHE_DISK);
     out->engine.trace = options_str(o, OPT_TRACE);

@@ -143,6 +143,7 @@ enum cli_option {
     OPT_QUEUE,
     OPT_MAX_GAP,
     OPT_KV_MEMORY,
+    OPT_KV_HOST,
     OPT_CACHE_RAM,
     OPT_CACHE_DIR,
     OPT_CACHE_DISK,

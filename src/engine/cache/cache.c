@@ -32,6 +32,21 @@ int64_t cache_usual_ram(int64_t model, int64_t machine) {
     return machine > 0 ? min_i64(wanted, left / 8) : wanted;
 }
 
+// A state of one page in each group is the least that can be held.
+static int check_host(const struct cache *c, struct err *e) {
+    const struct kv_needs *kv = &session_plan(c->session)->kv;
+    struct sequence_spec spec = model_spec(session_model(c->session));
+    int64_t least = recurrent_save_bytes(&spec.shape, spec.n_recurrent);
+    for (int i = 0; i < kv->n; i++)
+        least += kv->of[i].page_bytes;
+    if (c->o.host >= least)
+        return 0;
+    return err_set(e, ERR_LIMIT,
+                   "%lld bytes of host memory for states (--kv-host) are less than one of a single "
+                   "page takes, %lld bytes; give at least that, or none",
+                   (long long)c->o.host, (long long)least);
+}
+
 int cache_create(struct cache **out, struct session *s, const struct cache_options *o,
                  struct err *e) {
     struct model *m = session_model(s);
@@ -41,13 +56,18 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
         return err_set(e, ERR_MEMORY, "no memory for the prefix cache");
     c->session = s;
     c->o = *o;
+    c->o.ram += o->host;
+    c->keeps = o->ram > 0;
+    c->o.dir = c->keeps ? o->dir : NULL;
     set_distances(c, &spec, o->grid);
     c->sparse = spec.sparse.on;
     c->cuts = spec.n_recurrent == 0;
     for (int i = 0; i < spec.n_groups; i++)
         c->cuts = c->cuts && spec.groups[i].window == 0;
-    host_blocks_init(&c->blocks, spec.x, o->ram);
-    int rc = copier_create(&c->copier, spec.x, e);
+    host_blocks_init(&c->blocks, spec.x, c->o.ram);
+    int rc = o->host ? check_host(c, e) : 0;
+    if (!rc)
+        rc = copier_create(&c->copier, spec.x, e);
     if (rc) {
         cache_destroy(c);
         return rc;
@@ -241,15 +261,21 @@ static int add_entry(struct cache *c, struct checkpoint *p, struct cache_entry *
     return 0;
 }
 
-// Keeps a checkpoint or gives it up; false: it has to wait for memory.
-static bool put_checkpoint(struct cache *c, struct checkpoint *p, bool wait) {
+// The entry of a checkpoint's text, or NULL.
+static struct cache_entry *entry_for(struct cache *c, const struct checkpoint *p) {
     int64_t len = checkpoint_len(p);
-    const int32_t *ids = checkpoint_tokens(p);
     struct cache_wanted w = {.sparse_end = checkpoint_sparse_end(p)};
-    struct prefix_match m = prefix_find(&c->tree, ids, len, 0);
-    struct cache_entry *y = NULL;
-    if (m.common == len && m.node->end == len)
-        y = cache_entry_of(m.node, len, &w);
+    struct prefix_match m = prefix_find(&c->tree, checkpoint_tokens(p), len, 0);
+    return m.common == len && m.node->end == len ? cache_entry_of(m.node, len, &w) : NULL;
+}
+
+// Keeps a checkpoint or gives it up; false: it has to wait for memory. *kept: the entry that has
+// its state then, in memory; NULL: none has.
+static bool put_checkpoint(struct cache *c, struct checkpoint *p, bool wait,
+                           struct cache_entry **kept) {
+    int64_t len = checkpoint_len(p);
+    struct cache_entry *y = entry_for(c, p);
+    *kept = y && y->ram_copy ? y : NULL;
     if (y)
         y->used = c->clock;
     if ((y && (y->ram_copy || y->loading)) || len < c->min_len || !checkpoint_usable(p)) {
@@ -259,6 +285,8 @@ static bool put_checkpoint(struct cache *c, struct checkpoint *p, bool wait) {
     int rc = add_entry(c, p, y, wait, NULL);
     if (rc == LATER)
         return false;
+    if (!rc)
+        *kept = y ? y : entry_for(c, p);
     if (rc) {
         c->stats.refused++;
         checkpoint_destroy(p);
@@ -269,7 +297,8 @@ static bool put_checkpoint(struct cache *c, struct checkpoint *p, bool wait) {
 // Keeps those that wait, the first n of them at any cost and others as long as there is memory.
 static void put_deferred(struct cache *c, int n) {
     int done = 0;
-    while (done < c->n_deferred && put_checkpoint(c, c->deferred[done], done < n))
+    struct cache_entry *kept;
+    while (done < c->n_deferred && put_checkpoint(c, c->deferred[done], done < n, &kept))
         done++;
     c->n_deferred -= done;
     memmove(c->deferred, c->deferred + done, (size_t)c->n_deferred * sizeof c->deferred[0]);
@@ -282,13 +311,61 @@ static void keep_to_budget(struct cache *c) {
 }
 
 void cache_put(struct cache *c, struct checkpoint *p) {
+    struct cache_entry *kept;
     if (c->n_deferred == CACHE_DEFERRED)
         put_deferred(c, 1);
-    if (c->n_deferred || !put_checkpoint(c, p, false))
+    if (c->n_deferred || !put_checkpoint(c, p, false, &kept))
         c->deferred[c->n_deferred++] = p;
     settle_copies(c, false);
     cache_disk_tier_poll(c);
     keep_to_budget(c);
+}
+
+static bool hold_entry(struct cache *c, struct cache_entry *y, struct cache_hold *h) {
+    int64_t more = y->holds ? 0 : ram_copy_hold(y->ram_copy, 1);
+    if (c->held + more > c->o.host) {
+        (void)ram_copy_hold(y->ram_copy, -1);
+        return false;
+    }
+    c->held += more;
+    *h = (struct cache_hold){y, y->holds};
+    y->holds = h;
+    c->stats.holds++;
+    return true;
+}
+
+bool cache_put_held(struct cache *c, struct checkpoint *p, struct cache_hold *h) {
+    struct cache_entry *y;
+    put_deferred(c, c->n_deferred);
+    (void)put_checkpoint(c, p, true, &y);
+    bool held = y && hold_entry(c, y, h);
+    if (y && !y->holds && !c->keeps)
+        cache_evict(c, y);
+    settle_copies(c, false);
+    cache_disk_tier_poll(c);
+    keep_to_budget(c);
+    return held;
+}
+
+void cache_release(struct cache *c, struct cache_hold *h) {
+    struct cache_entry *y = h->entry;
+    struct cache_hold **at = y ? &y->holds : NULL;
+    if (!y)
+        return;
+    if (!h->next && *at == h) { // the last one
+        cache_let_go(c, y);
+        if (!c->keeps)
+            cache_evict(c, y);
+        return;
+    }
+    while (*at != h)
+        at = &(*at)->next;
+    *at = h->next;
+    *h = (struct cache_hold){0};
+}
+
+bool cache_keeps(const struct cache *c) {
+    return c->keeps;
 }
 
 void cache_poll(struct cache *c) {
@@ -395,6 +472,9 @@ struct cache_stats cache_stats(const struct cache *c) {
     struct cache_stats s = c->stats;
     s.bytes = c->blocks.held + c->blocks.other + c->tree.bytes;
     s.limit = c->o.ram;
+    s.held = c->held;
+    s.held_limit = c->o.host;
+    s.pages = c->blocks.pages;
     s.disk_limit = c->disk ? c->o.disk : 0;
     return s;
 }

@@ -13,8 +13,10 @@
 enum { CACHE_RAM_AUTO = -1 };
 
 struct cache_options {
-    int64_t ram;  // bytes of host memory at most; 0: there is no cache; CACHE_RAM_AUTO is its
-                  // owner's to replace by what cache_usual_ram says
+    int64_t ram; // bytes of host memory at most; 0: nothing is kept but what is held;
+                 // CACHE_RAM_AUTO is its owner's to replace by what cache_usual_ram says
+    int64_t
+        host; // bytes besides these at most, for states that are held (cache_put_held); 0: none are
     int64_t grid; // tokens between checkpoints within a prompt; 0: by what one takes
     // NULL, or a folder where entries are kept as files too, and bytes of files there at most.
     const char *dir;
@@ -47,10 +49,12 @@ struct cache_report {
 };
 
 struct cache_stats {
-    int64_t entries, bytes, limit;            // that are there; of memory now, and at most
-    int64_t lookups, hits;                    // prompts looked up, of these found some of
-    int64_t put, evicted, refused;            // entries made, dropped for others, without room
-    int64_t files, disk_bytes, disk_limit;    // entries that are files; of all in the folder
+    int64_t entries, bytes, limit;         // that are there; of memory now, and at most
+    int64_t held, held_limit, holds;       // bytes that are held, and at most; states held so far
+    int64_t pages, file_pages;             // of keys and values, in memory and in files
+    int64_t lookups, hits;                 // prompts looked up, of these found some of
+    int64_t put, evicted, refused;         // entries made, dropped for others, without room
+    int64_t files, disk_bytes, disk_limit; // entries that are files; of all in the folder
     int64_t written, loaded, removed, failed; // files; jobs that failed
     int64_t weighed; // times that an entry was looked at to find the one that is worth least
 };
@@ -62,7 +66,8 @@ int64_t cache_usual_ram(int64_t model, int64_t machine);
 
 struct cache;
 
-// Of a session's sequences, which must outlive it. ERR_MEMORY, ERR_DEVICE.
+// Of a session's sequences, which must outlive it. ERR_MEMORY, ERR_DEVICE. ERR_LIMIT: o->host is
+// less than any state takes.
 int cache_create(struct cache **out, struct session *s, const struct cache_options *o,
                  struct err *e);
 void cache_destroy(struct cache *c); // NULL is allowed
@@ -82,6 +87,20 @@ struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n
 
 // Keeps a checkpoint, which is the cache's from now on, as far as there is room.
 void cache_put(struct cache *c, struct checkpoint *p);
+
+// A state that stays in memory until it is released, of a text that will go on. Pages that several
+// have are held once. Zeroed: nothing is held.
+struct cache_hold {
+    struct cache_entry
+        *entry;              // NULL: nothing is held, or an error of the device has made it invalid
+    struct cache_hold *next; // of the same entry
+};
+// cache_put, and what it keeps is held, as far as there is room; false: it is not. h must be where
+// it is until it is released, which the caller does before the cache is destroyed.
+bool cache_put_held(struct cache *c, struct checkpoint *p, struct cache_hold *h);
+void cache_release(struct cache *c, struct cache_hold *h); // nothing where nothing is held
+// Whether prompts are looked up and states of texts kept; if not, it has what is held only.
+bool cache_keeps(const struct cache *c);
 
 // Positions of a prompt at which checkpoints pay, rising, all above `from`: of
 // positions[0..n_positions), where texts are likely to differ, and a grid. *out: free() it; 0 where

@@ -63,6 +63,7 @@ static void forget_words(struct record *f) {
 
 static void forget_file(struct cache *c, struct cache_entry *y) {
     c->stats.disk_bytes -= y->file->bytes;
+    c->stats.file_pages -= record_pages(y->file);
     c->stats.files--;
     c->blocks.other -= record_memory(y->file);
     record_fini(y->file);
@@ -167,6 +168,7 @@ static void take_file(struct cache *c, struct cache_entry *y, struct record *f,
     if (base)
         base->dependents++;
     c->stats.files++;
+    c->stats.file_pages += record_pages(f);
     c->stats.disk_bytes += f->bytes;
     c->blocks.other += record_memory(f);
 }
@@ -217,7 +219,7 @@ static bool same_model(struct cache *c) {
 void cache_disk_tier_offer(struct cache *c, struct cache_entry *y) {
     struct cache_entry *base = NULL;
     if (!c->scanned || !same_model(c) || !cache_disk_writes(c->disk) || y->file || !y->ram_copy ||
-        cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
+        cache_disk_waiting(c->disk) >= QUEUE || c->pinned > (c->o.ram - c->o.host) / 2)
         return;
     struct record *f = describe_file(c, y, &base);
     if (!f)

@@ -318,7 +318,19 @@ void cache_free_ram_copy(struct cache *c, struct ram_copy **m) {
     *m = NULL;
 }
 
+void cache_let_go(struct cache *c, struct cache_entry *y) {
+    struct cache_hold *next = y->holds;
+    if (next)
+        c->held -= ram_copy_hold(y->ram_copy, -1);
+    y->holds = NULL;
+    for (struct cache_hold *h; (h = next);) {
+        next = h->next;
+        *h = (struct cache_hold){0};
+    }
+}
+
 static void free_ram_copy(struct cache *c, struct cache_entry *y) {
+    cache_let_go(c, y);
     if (y->source && cache_copied(c, y))
         for (struct cache_entry *z = c->copying; z; z = z->next_copy)
             z->invalid = z->invalid || ram_copy_shares(z->ram_copy, y->ram_copy);
@@ -411,7 +423,7 @@ static bool is_evictable(const struct cache_ranking *r, const struct cache_entry
         return false;
     if (r->files)
         return y->file && y->stored && !y->dependents && !y->loading;
-    return y->ram_copy && !y->writing;
+    return y->ram_copy && !y->writing && !y->holds;
 }
 
 static struct cache_ranked rank_entry(struct cache *c, const struct cache_ranking *r,

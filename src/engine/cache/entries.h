@@ -69,6 +69,7 @@ struct cache_entry {
     struct cache_entry *next_copy; // with a source: whose copies come next
     uint64_t queued_epoch;         // exec_epoch in which they were queued
     bool invalid;                  // it shares pages with one that was
+    struct cache_hold *holds;      // as long as there are any, its RAM copy is not evicted
     int64_t used, hits;            // when it was last of use, by the cache's clock; how often
     // On the disk:
     struct record *file;       // NULL: it is not there
@@ -83,7 +84,9 @@ struct cache_entry {
 
 struct cache {
     struct session *session;
-    struct cache_options o;
+    struct cache_options o; // ram: with what may be held
+    bool keeps;             // what is not held, too
+    int64_t held;           // bytes of RAM copies that are held
     struct host_blocks blocks;
     struct copier *copier;
     struct prefix_tree tree;
@@ -155,6 +158,8 @@ void cache_entry_drop(struct cache *c, struct cache_entry *y);  // its node may 
 void cache_free_ram_copy(struct cache *c, struct ram_copy **m); // which nothing uses any more
 // Its RAM copy's copies are under way from a checkpoint, which is the cache's from now on.
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source);
+// Nothing holds it any more, whose RAM copy goes.
+void cache_let_go(struct cache *c, struct cache_entry *y);
 // Waits for them, and for the device where no other call has since; after an error the RAM copy is
 // not what it should be.
 int cache_copied(struct cache *c, struct cache_entry *y);

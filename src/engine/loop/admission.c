@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may hold memory for keys and values. It is looked at in tokens before requests are admitted,
 // and reserved before each pass; where that fails, the youngest members are preempted, one step at
-// a time: kept prompts of groups go first, then a member is parked with its state, then the state
-// of one that is parked is dropped, to be run again when there is room. The oldest member can have
-// everything, so that something always goes on. A member's state goes into the prefix cache when it
-// is dropped and comes from there when it begins.
+// a time: kept prompts of groups go first, then a member is parked with its state, then one that is
+// parked gives its pages up: its state moves to host memory, the prefix cache's or what --kv-host
+// holds for it, and comes back by copies when there is room; what host memory has no room for is
+// run again. The oldest member can have everything, so that something always goes on.
 #include <stdlib.h>
 
 #include "base/num.h"
@@ -76,10 +76,23 @@ static void park_member(struct engine *g, struct stream *s) {
     stream_publish(s, STREAM_PARKED);
 }
 
-static void resume_member(struct engine *g, struct stream *s) {
+// Whether the state of a member that has none may be put back from host memory. What failed again
+// may be this, and running the text certainly comes to an end.
+static bool may_come_back(const struct engine *g, const struct stream *s) {
+    return g->cache && !sequence_len(job_sequence(s->job)) && !s->o.r.prompt_logprobs &&
+           s->faults <= 1;
+}
+
+// False: its state is still being read from a file.
+static bool resume_member(struct engine *g, struct stream *s) {
+    int64_t n;
+    const int32_t *ids = job_text(s->job, &n);
+    if (may_come_back(g, s) && !cache_ready(g->cache, ids, n, job_sparse_end(s->job)))
+        return false;
     s->parked = false;
     job_park(s->job, false);
-    cached_after_failure(g, s);
+    cached_again(g, s);
+    return true;
 }
 
 void room_resume(struct engine *g) {
@@ -94,7 +107,10 @@ void room_resume(struct engine *g) {
         demand_of(&d, g, s);
         if (running && !fits_memory(g, d))
             return; // the younger ones wait as well
-        resume_member(g, s);
+        if (!resume_member(g, s)) {
+            g->stalled = !running;
+            return;
+        }
         running++;
     }
 }
@@ -178,6 +194,22 @@ static bool drop_waiting_prefix(struct engine *g) {
     return false;
 }
 
+// The state of a member moves to host memory, as far as there is room, and its pages are given up.
+static bool give_pages_up(struct engine *g, struct stream *s) {
+    const struct sequence *seq = job_sequence(s->job);
+    struct checkpoint *c = NULL;
+    if (s->o.r.prompt_logprobs) // it is run from its first token again
+        cached_keep(g, s);
+    else if (g->cache && sequence_resume(seq) && !sequence_checkpoint(seq, &c, NULL))
+        (void)cache_put_held(g->cache, c, &s->hold);
+    if (job_drop(s->job, NULL) != 0) {
+        room_leave(g, s);
+        return false;
+    }
+    g->now.dropped++;
+    return true;
+}
+
 // Preempts a member younger than members[at] by one step; false: none is left.
 static bool preempt_one(struct engine *g, int at) {
     if (drop_waiting_prefix(g))
@@ -189,13 +221,8 @@ static bool preempt_one(struct engine *g, int at) {
             park_member(g, s);
             return true;
         }
-        if (sequence_len(job_sequence(s->job)) == 0)
-            continue;
-        cached_keep(g, s);
-        if (job_drop(s->job, NULL) != 0)
-            continue;
-        g->now.dropped++;
-        return true;
+        if (sequence_len(job_sequence(s->job)) && give_pages_up(g, s))
+            return true;
     }
     return false;
 }
@@ -238,20 +265,18 @@ static int reserve_slice(struct engine *g, int at, struct err *e) {
 }
 
 // The oldest member is alone, and by the plan it fits. But its pages lie where others left room, so
-// that a larger one may find none between them. Its state is dropped, and comes back in order.
-// False where that did not help the last time.
+// that a larger one may find none between them. It gives them up, and its state comes back in
+// order. False where that did not help the last time.
 static bool start_over(struct engine *g, struct stream *s) {
     int64_t len = sequence_len(job_sequence(s->job));
     if (len <= s->restarted)
         return false;
     s->restarted = len;
-    cached_keep(g, s);
+    if (!give_pages_up(g, s))
+        return false;
     if (g->cache)
         cache_flush(g->cache);
-    if (job_drop(s->job, NULL) != 0)
-        return false;
     session_trim(g->session);
-    g->now.dropped++;
     return true;
 }
 
@@ -282,6 +307,10 @@ struct stream *room_reserve(struct engine *g, struct err *e) {
 // The prefix cache: a request that joins begins with what is known of its prompt, leaves
 // checkpoints where other texts may part from it, and its state when it ends or is preempted.
 
+static bool looks_up(const struct engine *g, const struct request *r) {
+    return g->cache && cache_keeps(g->cache) && !r->prompt_logprobs;
+}
+
 static int64_t sparse_end_of(const struct request *r) {
     return r->sparse_end ? r->sparse_end : r->n_prompt;
 }
@@ -289,7 +318,7 @@ static int64_t sparse_end_of(const struct request *r) {
 bool cached_ready(struct engine *g, const struct stream *s) {
     const struct request *r = &s->o.r;
     bool prefixed = s->group && s->group->prefix;
-    return !g->cache || r->prompt_logprobs || prefixed ||
+    return !looks_up(g, r) || prefixed ||
            cache_ready(g->cache, r->prompt, r->n_prompt, sparse_end_of(r));
 }
 
@@ -298,7 +327,7 @@ void cached_begin(struct engine *g, struct stream *s, struct sequence **own) {
     int64_t kept;
     bool made = !*own;
     s->cache = (struct cache_report){.why = CACHE_OFF, .here = -1, .there = -1};
-    if (!g->cache || r->prompt_logprobs)
+    if (!looks_up(g, r))
         return;
     if (made && model_sequence(session_model(g->session), own, NULL))
         return;
@@ -321,7 +350,7 @@ static void keep_checkpoint(void *arg, struct checkpoint *c, const struct err *e
 }
 
 void set_checkpoint_positions(struct engine *g, struct stream *s, struct request *r, int64_t from) {
-    if (!g->cache)
+    if (!g->cache || !cache_keeps(g->cache))
         return;
     s->engine = g;
     free(s->checkpoint_positions);
@@ -335,19 +364,24 @@ void set_checkpoint_positions(struct engine *g, struct stream *s, struct request
 void cached_keep(struct engine *g, const struct stream *s) {
     const struct sequence *seq = job_sequence(s->job);
     struct checkpoint *c = NULL;
-    if (!g->cache || sequence_resume(seq) == 0)
+    if (!g->cache || !cache_keeps(g->cache) || sequence_resume(seq) == 0)
         return;
     if (!sequence_checkpoint(seq, &c, NULL))
         cache_put(g->cache, c);
 }
 
-void cached_after_failure(struct engine *g, const struct stream *s) {
-    struct sequence *seq = job_sequence(s->job);
+void cached_again(struct engine *g, struct stream *s) {
     int64_t n;
     const int32_t *ids = job_text(s->job, &n);
-    // What failed again may be this, and running the text certainly comes to an end.
-    if (!g->cache || sequence_len(seq) || s->o.r.prompt_logprobs || s->faults > 1)
-        return;
-    (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
-    (void)sequence_sparse(seq, job_sparse_end(s->job), NULL);
+    if (may_come_back(g, s)) {
+        struct sequence *seq = job_sequence(s->job);
+        (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
+        (void)sequence_sparse(seq, job_sparse_end(s->job), NULL);
+    }
+    room_leave(g, s);
+}
+
+void room_leave(struct engine *g, struct stream *s) {
+    if (g->cache)
+        cache_release(g->cache, &s->hold);
 }

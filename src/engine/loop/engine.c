@@ -37,7 +37,7 @@ static int open_cache(struct engine *g, struct err *e) {
     o->note_arg = g->o.session.note_arg;
     o->wake = wake_engine;
     o->wake_arg = g->queue;
-    int rc = o->ram > 0 ? cache_create(&g->cache, g->session, o, e) : 0;
+    int rc = o->ram > 0 || o->host > 0 ? cache_create(&g->cache, g->session, o, e) : 0;
     if (g->cache)
         cache_prepare(g->cache);
     return rc;
@@ -65,7 +65,7 @@ static void append_streams(struct stream_list *l, struct stream *s) {
 
 // Takes new streams over; false when the thread is to end.
 static bool take_streams(struct engine *g) {
-    bool idle = !g->n_members && (!g->waiting.first || g->stalled), end;
+    bool idle = g->stalled || (!g->n_members && !g->waiting.first), end;
     struct stream *more = queue_take(g->queue, idle, &end);
     if (more)
         append_streams(&g->waiting, more);

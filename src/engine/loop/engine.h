@@ -78,12 +78,13 @@ struct engine_stats {
     int running, waiting, parked, slots; // requests: members that are not parked, in the queue, ...
     int reading;                         // members whose prompt is being run
     int64_t page_bytes_used, page_bytes_limit; // of keys and values; limit 0: none
+    int64_t pages;                             // on devices; cache: in host memory and on the disk
     int64_t taken, ended, failed, cancelled;   // requests
     int64_t passes, prompt_tokens, cached_tokens, tokens, drafted, accepted;
     int64_t parkings, dropped,
-        recomputed;                     // members parked, of these without state; tokens run again
-    int64_t rows[ENGINE_ROW_BINS];      // passes of at most 2^i rows (and more than 2^(i-1))
-    int64_t pass_rows;                  // sum of rows of all passes
+        recomputed;                // members parked, of these gave their pages up; tokens run again
+    int64_t rows[ENGINE_ROW_BINS]; // passes of at most 2^i rows (and more than 2^(i-1))
+    int64_t pass_rows;             // sum of rows of all passes
     int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed that many tokens
     struct cache_stats cache;           // zeros without one
     struct expert_use experts;          // zeros where all are resident

@@ -67,7 +67,8 @@ void engine_end_all(struct engine *g, const struct err *e);
 
 // Whether there is room for a stream that waits: for its text besides what the members still need.
 bool room_to_join(const struct engine *g, const struct stream *s);
-// Lets parked members go on, the oldest first, as far as there is room.
+// Lets parked members go on, the oldest first, as far as there is room and their states are in
+// memory.
 void room_resume(struct engine *g);
 // Reserves what the slices of the next pass need, the oldest first; where memory does not suffice,
 // the youngest members are parked and their slices removed from g->slices. NULL: all is reserved;
@@ -90,8 +91,10 @@ void cached_begin(struct engine *g, struct stream *s, struct sequence **own);
 void set_checkpoint_positions(struct engine *g, struct stream *s, struct request *r, int64_t from);
 // Keeps the state of a member as it is now.
 void cached_keep(struct engine *g, const struct stream *s);
-// Puts what is known of a text back that was dropped.
-void cached_after_failure(struct engine *g, const struct stream *s);
+// Puts what host memory has of a text back whose state was dropped or given up.
+void cached_again(struct engine *g, struct stream *s);
+// A member leaves: nothing of it is held in host memory any more.
+void room_leave(struct engine *g, struct stream *s);
 
 // Keeps the prompt of a group for those of it that have not joined.
 void room_keep_prefix(struct engine *g);

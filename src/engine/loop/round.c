@@ -42,6 +42,7 @@ static void publish_stats(struct engine *g) {
     }
     g->now.page_bytes_used = session_kv_used(g->session);
     g->now.page_bytes_limit = session_kv_limit(g->session);
+    g->now.pages = session_kv_pages(g->session);
     g->now.experts = session_experts(g->session);
     if (g->cache)
         g->now.cache = cache_stats(g->cache);
@@ -174,10 +175,12 @@ static void leave_batch(struct engine *g, struct stream *s, enum end_reason reas
             (size_t)(g->n_members - i) * sizeof(struct stream *));
     if (!e)
         cached_keep(g, s);
+    room_leave(g, s);
     struct sequence *seq = batch_take(g->batch, s->job);
     s->job = NULL;
     end_stream(g, s, reason, e);
     room_free_sequence(g, seq);
+    publish_stats(g); // without its pages
 }
 
 // Takes the stream at *at out of the waiting ones, of which `before` is the one before it.
@@ -256,6 +259,7 @@ static int join_batch(struct engine *g, struct stream *s, struct err *e) {
     if (p && !prefix)
         p->first = s;
     g->members[g->n_members++] = s;
+    g->stalled = false;
     g->now.taken++;
     stream_publish(s, STREAM_READING);
     return 0;
@@ -497,7 +501,7 @@ static void restart_member(struct engine *g, struct stream *s) {
     if (job_drop(s->job, &e))
         leave_batch(g, s, END_NONE, &e);
     else
-        cached_after_failure(g, s);
+        cached_again(g, s);
 }
 
 static bool is_invalid(const struct stream *s) {

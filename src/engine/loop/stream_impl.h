@@ -77,14 +77,15 @@ struct stream {
     double submitted, joined, chosen; // clock_ms of; 0: not yet (chosen: of the first token)
     double stepped;                   // clock_ms of its last decoding step
     bool parked;
-    int faults;            // failed passes that it took part in
-    int isolated;          // steps that it takes alone for that, from now on
-    int64_t isolated_last; // the engine's count of such passes when it had its last one
-    int64_t mask_seen;     // job_mask_work after its last pass
-    int64_t mask_took;     // what its next masks are expected to take
-    int64_t mask_last;     // the engine's count of turns at masks when it had its last one
-    int mask_slices;       // whole rounds that its present mask has had
-    bool mask_waits;       // the next pass is without its masks, which are not made yet
+    struct cache_hold hold; // of a parked one that has given its pages up
+    int faults;             // failed passes that it took part in
+    int isolated;           // steps that it takes alone for that, from now on
+    int64_t isolated_last;  // the engine's count of such passes when it had its last one
+    int64_t mask_seen;      // job_mask_work after its last pass
+    int64_t mask_took;      // what its next masks are expected to take
+    int64_t mask_last;      // the engine's count of turns at masks when it had its last one
+    int mask_slices;        // whole rounds that its present mask has had
+    bool mask_waits;        // the next pass is without its masks, which are not made yet
     int64_t restarted; // tokens of its text when its state was dropped to make room (admission.c)
 };
 

@@ -504,6 +504,10 @@ int64_t session_kv_used(const struct session *s) {
     return s->pages.held - kv_budget_free_bytes(&s->pages);
 }
 
+int64_t session_kv_pages(const struct session *s) {
+    return kv_budget_used(&s->pages);
+}
+
 int64_t session_kv_limit(const struct session *s) {
     return s->pages.limit;
 }

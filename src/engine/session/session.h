@@ -119,6 +119,7 @@ enum kv_codec_id session_codec(const struct session *s, bool values);
 // Bytes of keys and values that sequences hold, and may hold at most; 0: no limit is known.
 int64_t session_kv_used(const struct session *s);
 int64_t session_kv_limit(const struct session *s);
+int64_t session_kv_pages(const struct session *s); // pages of them that sequences hold
 // Gives the free pages of keys and values back to the device; the bytes of them.
 int64_t session_trim(struct session *s);
 

@@ -13,6 +13,15 @@ static void put_drafts(const struct service *s, struct json_writer *w) {
     jw_end(w, ']');
 }
 
+// Where pages of keys and values are; one that is in several places counts in each.
+static void put_pages(struct json_writer *w, struct engine_stats g) {
+    jw_key_begin(w, "kv_pages", '{');
+    jw_key_int(w, "device", g.pages);
+    jw_key_int(w, "host", g.cache.pages);
+    jw_key_int(w, "disk", g.cache.file_pages);
+    jw_end(w, '}');
+}
+
 void api_health(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct json_writer w = {0};
@@ -27,6 +36,7 @@ void api_health(struct service *s, struct exchange *x, const char *rest) {
     jw_key_str(&w, "status", "ok");
     jw_key_str(&w, "speculate", speculate_name(s->limits.how));
     put_drafts(s, &w);
+    put_pages(&w, engine_stats(s->engine));
     jw_end(&w, '}');
     service_json(x, 200, &w);
 }
@@ -196,6 +206,23 @@ static void write_requests(struct str *out, const struct engine_stats *g) {
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }
 
+// Where pages are, and states of parked requests in host memory.
+static void write_places(struct str *out, const struct engine_stats *g) {
+    static const char name[] = "coppice_kv_pages";
+    const struct count counts[] = {
+        COUNT("coppice_kv_host_bytes", "Host memory that states of parked requests take.",
+              g->cache.held),
+        COUNT("coppice_kv_host_bytes_limit", "Memory that they may take (--kv-host).",
+              g->cache.held_limit),
+        COUNT("coppice_kv_host_moves_total", "States that moved there.", g->cache.holds),
+    };
+    metrics_head(out, name, "gauge", "Pages of keys and values by place, copies in each.");
+    metrics_value(out, name, "place=\"device\"", (double)g->pages);
+    metrics_value(out, name, "place=\"host\"", (double)g->cache.pages);
+    metrics_value(out, name, "place=\"disk\"", (double)g->cache.file_pages);
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+}
+
 static void write_cache(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
         COUNT("coppice_prompt_tokens_total", "Tokens of prompts that were run.", g->prompt_tokens),
@@ -281,6 +308,7 @@ static void write_llama_server(struct str *out, const struct engine_stats *g) {
 
 static void write_engine(struct str *out, const struct engine_stats *g) {
     write_requests(out, g);
+    write_places(out, g);
     write_cache(out, g);
     write_experts(out, g);
     write_passes(out, g);
