@@ -171,7 +171,7 @@ static int plan_host(struct server *v, struct err *e) {
                        (long long)(o->host >> 20), (long long)(max_i64(o->ram, 0) >> 20),
                        (long long)(machine >> 20));
     if (o->ram == CACHE_RAM_AUTO)
-        o->ram = cache_usual_ram(model, machine > 0 ? machine - o->host : 0);
+        o->ram = cache_usual_ram(model, machine > 0 ? max_i64(machine - o->host, 1) : 0);
     return 0;
 }
 

@@ -188,6 +188,38 @@ static void states_are_held_until_they_are_released(void **state) {
     }
 }
 
+// Entries of the cache take nothing of --kv-host, and none goes for what cannot fit beside what is
+// held.
+static void others_take_no_room_of_what_is_held(void **state) {
+    (void)state;
+    struct scene s;
+    struct cache_hold h = {0};
+    open_scene_with(&s, "held", &(struct cache_options){.ram = RAM, .host = RAM});
+    for (; s.prompt[0] < 2; s.prompt[0]++) { // they share nothing
+        read_prompt(&s);
+        cache_flush(s.cache);
+    }
+    const int64_t room = cache_stats(s.cache).bytes * 5 / 4;
+    s.cache->o.ram = s.cache->o.host + room;
+    read_prompt(&s);
+    cache_flush(s.cache);
+    struct cache_stats y = cache_stats(s.cache);
+    assert_int_equal(y.evicted, 1);
+    assert_int_equal(y.entries, 2);
+    assert_true(y.bytes <= room);
+    s.prompt[0]++;
+    assert_true(hold_prompt(&s, &h)); // is besides
+    y = cache_stats(s.cache);
+    assert_int_equal(y.evicted, 1);
+    assert_true(y.bytes > room);
+    assert_false(cache_evict_for(s.cache, room + 1, NULL));
+    assert_int_equal(cache_stats(s.cache).evicted, 1);
+    assert_true(cache_evict_for(s.cache, room / 2, NULL)); // in place of another
+    assert_int_equal(cache_stats(s.cache).evicted, 2);
+    cache_release(s.cache, &h);
+    close_scene(&s);
+}
+
 // What does not fit --kv-host is not held, and less than any state takes is refused at the start.
 static void no_more_is_held_than_may_be(void **state) {
     (void)state;
@@ -794,6 +826,7 @@ int main(void) {
         cmocka_unit_test(the_usual_limit_follows_model_and_machine),
         cmocka_unit_test(states_are_held_until_they_are_released),
         cmocka_unit_test(no_more_is_held_than_may_be),
+        cmocka_unit_test(others_take_no_room_of_what_is_held),
         cmocka_unit_test(a_checkpoint_waits_for_its_own_memory_only),
         cmocka_unit_test(prepared_memory_is_there_at_the_first_checkpoint),
         cmocka_unit_test(continuing_from_an_entry_does_not_wait),

@@ -225,7 +225,7 @@ static int make_ram_copy(struct cache *c, const struct checkpoint *from,
     if (!cache_evict_for(c, more, near))
         return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
                        (long long)shape->len);
-    c->blocks.max = c->o.ram - c->tree.bytes;
+    c->blocks.max = cache_room(c) - c->tree.bytes;
     if (!wait && !ram_copy_ready(shape, &base, &c->blocks))
         return LATER;
     int rc = ram_copy_make(out, shape, &base, &c->blocks, e);
@@ -256,7 +256,7 @@ static int add_entry(struct cache *c, struct checkpoint *p, struct cache_entry *
     y->ram_copy = ram_copy;
     cache_copying(c, y, p);
     y->used = c->clock;
-    host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
+    host_blocks_trim(&c->blocks, cache_room(c) - c->tree.bytes - c->blocks.other);
     c->stats.put++;
     return 0;
 }
@@ -307,7 +307,7 @@ static void put_deferred(struct cache *c, int n) {
 // What has been hung on the tree after the last look at the budget takes its room, too.
 static void keep_to_budget(struct cache *c) {
     (void)cache_evict_for(c, 0, NULL);
-    host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
+    host_blocks_trim(&c->blocks, cache_room(c) - c->tree.bytes - c->blocks.other);
 }
 
 void cache_put(struct cache *c, struct checkpoint *p) {
@@ -337,7 +337,9 @@ static bool hold_entry(struct cache *c, struct cache_entry *y, struct cache_hold
 bool cache_put_held(struct cache *c, struct checkpoint *p, struct cache_hold *h) {
     struct cache_entry *y;
     put_deferred(c, c->n_deferred);
+    c->holding = true;
     (void)put_checkpoint(c, p, true, &y);
+    c->holding = false;
     bool held = y && hold_entry(c, y, h);
     if (y && !y->holds && !c->keeps)
         cache_evict(c, y);

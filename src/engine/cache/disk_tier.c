@@ -289,7 +289,7 @@ static struct ram_copy *make_ram_copy(struct cache *c, const struct cache_entry 
                                                   .len = f->groups[g].len,
                                                   .first = f->groups[g].first,
                                                   .n_pages = ceil_div(f->groups[g].len, KV_PAGE)};
-    c->blocks.max = c->o.ram - c->tree.bytes;
+    c->blocks.max = cache_room(c) - c->tree.bytes;
     if (text && shape.form && cache_evict_for(c, ram_copy_needs(&shape, &base), near)) {
         memcpy(shape.form, f->form, f->form_bytes);
         (void)ram_copy_make(&m, &shape, &base, &c->blocks, NULL);

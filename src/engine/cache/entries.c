@@ -478,10 +478,15 @@ struct cache_entry *cache_rank_pop(struct cache_ranking *r, struct cache *c, boo
     return NULL;
 }
 
+int64_t cache_room(const struct cache *c) {
+    return !c->keeps || c->holding ? c->o.ram : c->o.ram - c->o.host + c->held;
+}
+
 bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
     struct cache_ranking ranking = {0};
-    bool room = bytes <= c->o.ram;
-    while (room && bytes_in_use(c) + bytes > c->o.ram) {
+    const int64_t max = cache_room(c);
+    bool room = bytes <= max - c->held; // what is held stays
+    while (room && bytes_in_use(c) + bytes > max) {
         struct cache_entry *y = cache_rank_pop(&ranking, c, false, keep);
         if (y) {
             c->stats.evicted++;

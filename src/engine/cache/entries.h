@@ -85,7 +85,7 @@ struct cache_entry {
 struct cache {
     struct session *session;
     struct cache_options o; // ram: with what may be held
-    bool keeps;             // what is not held, too
+    bool keeps, holding;    // what is not held, too; what is being put is to be held
     int64_t held;           // bytes of RAM copies that are held
     struct host_blocks blocks;
     struct copier *copier;
@@ -97,8 +97,7 @@ struct cache {
     int64_t clock;         // lookups so far
     int64_t grid;          // tokens between checkpoints within a prompt
     int64_t min_len;       // tokens of a text that is worth an entry
-    bool sparse;           // prompts are read by a sparse rule
-    bool cuts;             // states can be cut to any length
+    bool sparse, cuts;     // prompts are read by a sparse rule; states can be cut to any length
     int64_t history_bytes; // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
     struct cache_disk *disk; // NULL: none
@@ -166,7 +165,8 @@ int cache_copied(struct cache *c, struct cache_entry *y);
 // Out of memory, after copies that are under way; what has no file is dropped.
 void cache_evict(struct cache *c, struct cache_entry *y);
 
-// Evicts what is worth least but `keep` until that many bytes more fit; false: they never do.
+int64_t cache_room(const struct cache *c); // of RAM copies, now
+// Evicts what is worth least but `keep` until that many bytes more fit there; false: they never do.
 bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *keep);
 
 // Entries by their value, for one eviction: each is looked at once, and again when it is its turn.

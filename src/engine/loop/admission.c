@@ -87,7 +87,8 @@ static bool may_come_back(const struct engine *g, const struct stream *s) {
 static bool resume_member(struct engine *g, struct stream *s) {
     int64_t n;
     const int32_t *ids = job_text(s->job, &n);
-    if (may_come_back(g, s) && !cache_ready(g->cache, ids, n, job_sparse_end(s->job)))
+    if (!s->hold.entry && may_come_back(g, s) &&
+        !cache_ready(g->cache, ids, n, job_sparse_end(s->job)))
         return false;
     s->parked = false;
     job_park(s->job, false);
@@ -198,7 +199,7 @@ static bool drop_waiting_prefix(struct engine *g) {
 static bool give_pages_up(struct engine *g, struct stream *s) {
     const struct sequence *seq = job_sequence(s->job);
     struct checkpoint *c = NULL;
-    if (s->o.r.prompt_logprobs) // it is run from its first token again
+    if (s->o.r.prompt_logprobs || s->faults > 1) // it is run from its first token again
         cached_keep(g, s);
     else if (g->cache && sequence_resume(seq) && !sequence_checkpoint(seq, &c, NULL))
         (void)cache_put_held(g->cache, c, &s->hold);
@@ -375,7 +376,14 @@ void cached_again(struct engine *g, struct stream *s) {
     const int32_t *ids = job_text(s->job, &n);
     if (may_come_back(g, s)) {
         struct sequence *seq = job_sequence(s->job);
-        (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
+        struct cache_report y = cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
+        if (!y.cached && s->hold.entry) { // what only waits has the pages that it needs
+            cache_flush(g->cache);
+            while (drop_waiting_prefix(g)) {
+            }
+            session_trim(g->session);
+            (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
+        }
         (void)sequence_sparse(seq, job_sparse_end(s->job), NULL);
     }
     room_leave(g, s);
