@@ -117,8 +117,7 @@ static int check_load_options(const struct coppice_load_options *o, struct err *
 }
 
 static int read_rope_scaling(const char *name, enum rope_scaling *out, struct err *e) {
-    static const char *const names[] = {"none", "linear",
-                                        "yarn"}; // after the first, in their order
+    static const char *const names[] = {"none", "linear", "yarn"}; // from ROPE_UNSCALED on
     *out = 0;
     for (int i = 0; name && !*out && i < 3; i++)
         if (!strcmp(name, names[i]))

@@ -13,10 +13,9 @@
 enum { CACHE_RAM_AUTO = -1 };
 
 struct cache_options {
-    int64_t ram; // bytes of host memory at most; 0: nothing is kept but what is held;
-                 // CACHE_RAM_AUTO is its owner's to replace by what cache_usual_ram says
-    int64_t
-        host; // bytes besides these at most, for states that are held (cache_put_held); 0: none are
+    int64_t ram;  // bytes of host memory at most; 0: nothing is kept but what is held;
+                  // CACHE_RAM_AUTO is its owner's to replace by what cache_usual_ram says
+    int64_t host; // the same besides, for states that are held (cache_put_held); 0: none are
     int64_t grid; // tokens between checkpoints within a prompt; 0: by what one takes
     // NULL, or a folder where entries are kept as files too, and bytes of files there at most.
     const char *dir;
@@ -91,9 +90,8 @@ void cache_put(struct cache *c, struct checkpoint *p);
 // A state that stays in memory until it is released, of a text that will go on. Pages that several
 // have are held once. Zeroed: nothing is held.
 struct cache_hold {
-    struct cache_entry
-        *entry;              // NULL: nothing is held, or an error of the device has made it invalid
-    struct cache_hold *next; // of the same entry
+    struct cache_entry *entry; // NULL: nothing is held, or the device has made it invalid
+    struct cache_hold *next;   // of the same entry
 };
 // cache_put, and what it keeps is held, as far as there is room; false: it is not. h must be where
 // it is until it is released, which the caller does before the cache is destroyed.

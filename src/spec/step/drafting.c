@@ -395,10 +395,11 @@ static void build_tree(struct drafting *d, struct member *m, struct guesses *g, 
         ddtree_start(y->build, m->root, of, &o);
         return;
     }
+    double *ms = time_of_pairs(d, g);
     const double start = clock_ms();
     m->rc = ddtree_build(&m->tree, m->root, of, &o, &m->err);
-    if (time_of_pairs(d, g))
-        *time_of_pairs(d, g) += clock_ms() - start;
+    if (ms)
+        *ms += clock_ms() - start;
     d->failed |= mix ? mix_failed(mix) : 0;
     take_tree(d, m);
 }

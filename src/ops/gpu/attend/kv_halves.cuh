@@ -90,6 +90,15 @@ struct kv_eights {
     static __device__ inline int first(int at) {
         return at / 2 * 4 + at % 2;
     }
+    // Both, of a codec that makes values of the low halves of four bytes and four further bits.
+    template <class HALVES> static __device__ inline void make_of(const HALVES &h, uint4 *two) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint2 a = h.four(h.codes.x >> 4 * i, h.s.bits >> 16 * i),
+                        b = h.four(h.codes.y >> 4 * i, h.s.bits >> (16 * i + 4));
+            two[i] = make_uint4(a.x, a.y, b.x, b.y);
+        }
+    }
 };
 
 // Bits 0 to 3 as bit BIT of bytes 0 to 3.
@@ -123,12 +132,7 @@ template <class STORED> struct kv_halves_nibbles : kv_eights {
                           value(permuted(c, 0x64646464u, 0x4342)));
     }
     __device__ inline void make(uint4 *two) const {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint2 a = four(codes.x >> 4 * i, s.bits >> 16 * i),
-                        b = four(codes.y >> 4 * i, s.bits >> (16 * i + 4));
-            two[i] = make_uint4(a.x, a.y, b.x, b.y);
-        }
+        make_of(*this, two);
     }
 };
 
@@ -182,12 +186,7 @@ template <> struct kv_halves<KV_TQ3_0> : kv_eights {
                           bounded_two(__hmul2_rn(half2_of(permuted(low, high, 0x7362)), d)));
     }
     __device__ inline void make(uint4 *two) const {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint2 a = four(codes.x >> 4 * i, s.bits >> 16 * i),
-                        b = four(codes.y >> 4 * i, s.bits >> (16 * i + 4));
-            two[i] = make_uint4(a.x, a.y, b.x, b.y);
-        }
+        make_of(*this, two);
     }
 };
 
