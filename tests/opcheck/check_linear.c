@@ -62,6 +62,8 @@ void check_linear(struct check *c) {
             fill_random(&c->rng, in, n * k, 3);
             for (int64_t i = 0; i < n * k && s % 3 == 2; i++)
                 in[i] *= 0x1p-120f; // products around the smallest normal number
+            for (int64_t i = 0; i < n * k && s % 3 == 1; i++)
+                in[i] = i / k % 2 ? -1 : 1; // largest codes, whose partial sums are the largest
             struct guarded a = guarded_new(n * m), b = guarded_new(n * m);
             run_linear(c, c->spec, &w, in, n, a.p, false);
             run_linear(c, c->exec, &w, in, n, b.p, false);

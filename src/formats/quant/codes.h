@@ -13,7 +13,8 @@ enum scale_kind {
 };
 
 // The codes and scales of a type: X(name, bits of a code, log2 of the offset in the codes or 0,
-// scales per 32 values, minima, scale kind).
+// scales per 32 values, minima, scale kind). Codes of 6 bits are below 32 except where the offset
+// is 32.
 #define CODE_FORMS_ONE(X)                                                                          \
     X(N4_HALF, 4, 3, 1, 0, SCALE_HALF)                                                             \
     X(N4_HALF_MIN, 4, 0, 1, 1, SCALE_HALF)                                                         \

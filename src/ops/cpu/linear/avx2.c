@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers with AVX2: two vectors are the 16 outputs of a tile. Without VNNI the byte products
 // go through 16-bit sums, added only as long as they cannot overflow: codes below 16 for a whole
-// group (8 * 2 * 15 * 127 < 2^15), codes below 64 for two steps, and full bytes as |w| times the
-// activation with w's sign for one. So the integer sums are those of every other level.
+// group (8 * 2 * 15 * 127 < 2^15), codes below 32 for four steps, below 64 for two, and full bytes
+// as |w| times the activation with w's sign for one. So the integer sums are those of every other
+// level. Codes of a group are unpacked once for all rows of a part, which take them two at a time.
 #include <immintrin.h>
 
 #include "ops/cpu/simd/row/row.h"
 
 struct group {
     __m256i code[8][2]; // with 8 bits: signed weights
+    __m256i size[8][2]; // and their magnitudes
     __m256 scale[2][2], min[2][2];
 };
 
@@ -44,7 +46,9 @@ INLINE void load_codes(struct form f, const unsigned char *p, int h, struct grou
     for (int j = 0; j < (f.bits == 8 ? 8 : 4); j++) {
         __m256i v = load(p + 64 * j + 32 * h);
         g->code[j][h] = f.bits == 8 ? v : _mm256_and_si256(v, low);
-        if (f.bits != 8)
+        if (f.bits == 8)
+            g->size[j][h] = _mm256_abs_epi8(v);
+        else
             g->code[j + 4][h] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
     }
     if (f.bits == 6)
@@ -75,50 +79,94 @@ INLINE void load_scales(struct form f, const unsigned char *scales, int64_t i, s
         }
 }
 
-INLINE __m256i product(struct form f, __m256i code, const int8_t *q) {
+INLINE __m256i four(const int8_t *q) {
     int32_t v;
     memcpy(&v, q, 4);
-    __m256i a = _mm256_set1_epi32(v);
+    return _mm256_set1_epi32(v);
+}
+
+enum { SOME = 2 }; // rows that are taken together: their sums and two codes are in registers
+
+// `rows` rows of a part, a constant of at most SOME.
+struct some_rows {
+    const int8_t *q;
+    int64_t stride;
+    int rows;
+};
+
+INLINE __m256i product(struct form f, const struct group *g, int rows, int j, int h, __m256i a) {
+    __m256i code = g->code[j][h];
     if (f.bits == 8)
-        return _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(a, code));
+        return _mm256_maddubs_epi16(rows == 1 ? _mm256_abs_epi8(code) : g->size[j][h],
+                                    _mm256_sign_epi8(a, code));
     return _mm256_maddubs_epi16(code, a);
 }
 
-// Sum of code times activation over one sub-group, offset taken out.
-INLINE __m256i sub_sum(struct form f, const struct group *g, int s, int h, const int8_t *q,
-                       const struct act_block *b, int r) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    int steps = 8 / f.subs, each = f.bits == 4 ? steps : f.bits == 6 ? 2 : 1;
-    __m256i sum = _mm256_setzero_si256();
-    if (f.shift && f.bits != 8)
-        sum = _mm256_slli_epi32(_mm256_set1_epi32(f.subs == 1 ? b->nsum[r] : b->nsum16[s][r]),
-                                f.shift);
-    for (int j = s * steps; j < (s + 1) * steps; j += each) {
-        __m256i part = product(f, g->code[j][h], q + 4 * j);
-        for (int i = 1; i < each; i++)
-            part = _mm256_add_epi16(part, product(f, g->code[j + i][h], q + 4 * (j + i)));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, ones));
-    }
-    return sum;
+// Steps of four k whose 16-bit sums cannot overflow together.
+INLINE int steps_together(struct form f) {
+    if (f.bits == 8)
+        return 1;
+    if (f.bits == 6)
+        return f.shift == 5 ? 2 : 4;
+    return 8 / f.subs;
 }
 
-// One group of row r of block b.
-INLINE __m256 add_group(struct form f, __m256 acc, const struct group *g, int h, const int8_t *q,
-                        const struct act_block *b, int r) {
-    for (int s = 0; s < f.subs; s++) {
-        __m256i sum = sub_sum(f, g, s, h, q, b, r);
-        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                              _mm256_mul_ps(g->scale[s][h], _mm256_set1_ps(b->d[r])), acc);
-        if (f.min)
-            acc = _mm256_fnmadd_ps(g->min[s][h],
-                                   _mm256_set1_ps(f.subs == 1 ? b->ds[r] : b->ds16[s][r]), acc);
+// gcc adds integers in an order of its own, for which all products of a group are held at once.
+INLINE __m256i in_order(__m256i v) {
+#ifndef __clang__
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
+// Adds steps j .. j + each - 1 to the sums of each row and half, or begins them.
+INLINE void add_steps(struct form f, const struct group *g, const struct some_rows *x, int j,
+                      bool begin, __m256i sum[SOME][2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int each = steps_together(f);
+    __m256i part[SOME][2];
+    UNROLL for (int i = 0; i < each; i++) UNROLL for (int r = 0; r < x->rows; r++) {
+        __m256i a = four(x->q + r * x->stride + 4 * (j + i));
+        UNROLL for (int h = 0; h < 2; h++) {
+            __m256i p = product(f, g, x->rows, j + i, h, a);
+            part[r][h] = i ? in_order(_mm256_add_epi16(part[r][h], p)) : p;
+            if (i + 1 < each)
+                continue;
+            p = _mm256_madd_epi16(part[r][h], ones);
+            sum[r][h] = begin ? p : in_order(_mm256_add_epi32(sum[r][h], p));
+        }
     }
-    return acc;
+}
+
+// One group of rows i .. of block b.
+INLINE void add_group(struct form f, __m256 acc[][2], const struct group *g,
+                      const struct some_rows *x, const struct act_block *b, int i) {
+    UNROLL for (int s = 0; s < f.subs; s++) {
+        const int32_t *nsum = (f.subs == 1 ? b->nsum : b->nsum16[s]) + i;
+        const float *ds = (f.subs == 1 ? b->ds : b->ds16[s]) + i;
+        const int steps = 8 / f.subs;
+        __m256i sum[SOME][2];
+        UNROLL for (int j = 0; j < steps; j += steps_together(f))
+            add_steps(f, g, x, s * steps + j, j == 0, sum);
+        UNROLL for (int r = 0; r < x->rows; r++) UNROLL for (int h = 0; h < 2; h++) {
+            __m256i v = sum[r][h];
+            if (f.shift && f.bits != 8) // the offset taken out
+                v = _mm256_add_epi32(v, _mm256_slli_epi32(_mm256_set1_epi32(nsum[r]), f.shift));
+            __m256 scale = _mm256_mul_ps(g->scale[s][h], _mm256_set1_ps(b->d[i + r]));
+            acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(v), scale, acc[r][h]);
+            if (f.min)
+                acc[r][h] = _mm256_fnmadd_ps(g->min[s][h], _mm256_set1_ps(ds[r]), acc[r][h]);
+        }
+    }
 }
 
 INLINE void put(const struct linear_part *p, float *out, __m256 v) {
     _mm256_storeu_ps(out, p->add ? _mm256_add_ps(_mm256_loadu_ps(out), v) : v);
 }
+
+// Codes for several rows are read from memory again for each: the compiler would keep some in
+// registers, and sums in memory.
+#define IN_MEMORY(g) __asm__("" : "+m"(g))
 
 // Tile t of the part.
 INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int n) {
@@ -140,9 +188,18 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
         load_codes(f, codes, 0, &g);
         load_codes(f, codes, 1, &g);
         load_scales(f, scales, i % WOVEN, &g);
-        for (int r = 0; r < n; r++)
-            for (int h = 0; h < 2; h++)
-                acc[r][h] = add_group(f, acc[r][h], &g, h, q + r * stride, b, r);
+        if (n == 1) {
+            add_group(f, acc, &g, &(struct some_rows){q, stride, 1}, b, 0);
+            continue;
+        }
+        IN_MEMORY(g);
+        int r = 0;
+        for (; r + SOME <= n; r += SOME) {
+            add_group(f, acc + r, &g, &(struct some_rows){q + r * stride, stride, SOME}, b, r);
+            IN_MEMORY(g);
+        }
+        if (r < n)
+            add_group(f, acc + r, &g, &(struct some_rows){q + r * stride, stride, 1}, b, r);
     }
     for (int i = 0; i < n; i++)
         for (int h = 0; h < 2; h++)
