@@ -9,6 +9,14 @@
 
 #define vcodes __m256i // 32 codes
 
+INLINE __m128i load128(const void *p) {
+    return _mm_loadu_si128((const __m128i *)p);
+}
+
+INLINE __m256 from_bf16(const uint16_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p)), 16));
+}
+
 INLINE void v_store_codes(int8_t *q, vcodes v) {
     _mm256_storeu_si256((__m256i *)(void *)q, v);
 }
