@@ -63,8 +63,8 @@ struct coppice_load_options {
     // Rotary positions in place of what the file says (docs/long-context.md); NULL, 0: as it says.
     const char *rope_scaling; // "none", "linear" or "yarn"
     double rope_scale, rope_freq_base, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast;
-    double yarn_ext_factor; // below 0: none, all pairs are slowed alike
-    int64_t yarn_orig_ctx;
+    double yarn_ext_factor;           // below 0: none, all pairs are slowed alike
+    int64_t yarn_orig_ctx, fa_window; // the latter: 0, or --fa-window, what replies see
 };
 
 struct coppice_plan {

@@ -326,6 +326,8 @@ if [ -n "$target" ] && has generate; then
     check "a plan reads no prompt sparsely" [ -z "$("$program" inspect --plan "$target" --sparse-prefill 0.5 2>&1 >/dev/null)" ]
     check "a plan says which codecs it took" grep -q "q8_0" \
         <("$program" inspect --plan "$target" --kv-type auto --vram-limit 60M 2>&1 >/dev/null)
+    refuse 2 "a window of 63 tokens for replies is not within 64 to 1048576" generate -m "$target" -p x --fa-window 63
+    refuse 2 "has no meaning for 'bench kv'" bench kv -m "$target" --fa-window 64
     refuse 2 "give one with --rope-scale" inspect --plan "$target" --rope-scaling yarn
     refuse 2 "add --rope-scaling yarn" inspect --plan "$target" --yarn-beta-fast 16
     refuse 2 "--rope-freq-scale is one over" inspect --plan "$target" --rope-scale 2 --rope-freq-scale 0.5

@@ -100,6 +100,17 @@ static void find_runs(struct model *m, const struct forest *f) {
     }
 }
 
+// All rows of a sequence see the same pages.
+static int check_views(const struct forest *f, struct sequence *const *seqs, struct err *e) {
+    for (int64_t i = 0; i < f->n; i++)
+        if (f->pos[i] >= sequence_view_end(seqs[f->seq[i]]))
+            return err_set(e, ERR_USAGE,
+                           "row %lld at position %lld sees other pages than those at %lld before; "
+                           "run it in another pass",
+                           (long long)i, (long long)f->pos[i], (long long)seqs[f->seq[i]]->len);
+    return 0;
+}
+
 static int prepare_pass(struct model *m, const struct forest *f, struct sequence *const *seqs,
                         int n_seqs, struct err *e) {
     struct pass_record *r = &m->pass;
@@ -110,6 +121,8 @@ static int prepare_pass(struct model *m, const struct forest *f, struct sequence
     for (int i = 0; i < n_seqs; i++)
         r->len[i] = seqs[i]->len;
     rc = check_forest(m, f, e);
+    if (!rc && m->options.view.window)
+        rc = check_views(f, seqs, e);
     if (!rc)
         rc = model_workspace_enter(m, f->n, e);
     if (rc)
@@ -147,11 +160,28 @@ static void record_pass(struct model *m, const struct forest *f, struct sequence
                                                  : model_scratch_slot(&m->groups[g], place);
     }
     for (int i = 0; i < r->n_seqs; i++) {
-        for (int g = 0; g < m->n_groups; g++)
-            m->groups[g].views[i] = kv_view_of(&seqs[i]->kv[g]);
+        const int64_t skipped = sequence_skipped(seqs[i]);
+        for (int g = 0; g < m->n_groups; g++) {
+            struct model_group *y = &m->groups[g];
+            y->views[i] =
+                y->seen ? view_of(&seqs[i]->kv[g], skipped, y->seen + (size_t)i * r->view_pages)
+                        : kv_view_of(&seqs[i]->kv[g]);
+        }
         r->version[i] = seqs[i]->version;
-        r->sparse_end[i] = seqs[i]->sparse_end;
+        r->sparse_end[i] = skipped ? 0 : seqs[i]->sparse_end;
     }
+}
+
+// The rows with positions as views count them.
+static struct rows seen_rows(struct model *m, const struct rows *rows,
+                             struct sequence *const *seqs) {
+    struct rows seen = *rows;
+    if (!m->pass.seen_pos)
+        return seen;
+    for (int64_t i = 0; i < rows->n; i++)
+        m->pass.seen_pos[i] = rows->pos[i] - sequence_skipped(seqs[rows->seq[i]]) * KV_PAGE;
+    seen.pos = m->pass.seen_pos;
+    return seen;
 }
 
 // Makes the rows of all chains part of their sequences.
@@ -184,6 +214,7 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
     record_pass(m, f, seqs);
     struct pass p = {.rows = forest_rows(f), .seqs = seqs, .len = r->len, .n_seqs = n_seqs};
     p.rows.pass = r->number = exec_pass(m->x);
+    p.seen = seen_rows(m, &p.rows, seqs);
     exec_ops(m->x)->gather_rows(m->x, m->embed, f->token, f->n, m->ws.h);
     m->desc->forward(m, &p);
     tap_normed(m, f->n);

@@ -98,6 +98,7 @@ static int record_init(struct model *m, struct err *e) {
     int32_t **ints[] = {&r->token,    &r->parent, &r->seq,  &r->logit_row,
                         &r->identity, &r->place,  &r->tree, &r->path};
     bool ok = true;
+    r->view_pages = (size_t)view_most_pages(&m->options.view, m->options.max_ctx);
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
         ok = (*ints[i] = arena_array(&r->arena, rows, sizeof **ints[i])) && ok;
     for (int i = 0; i < m->n_groups; i++) {
@@ -107,7 +108,11 @@ static int record_init(struct model *m, struct err *e) {
         g->source = arena_array(&r->arena, rows, sizeof *g->source);
         g->views = arena_array(&r->arena, seqs, sizeof *g->views);
         ok = ok && g->store && g->target && g->source && g->views;
+        if (r->view_pages && !g->window)
+            ok = (g->seen = arena_array(&r->arena, seqs * r->view_pages, sizeof *g->seen)) && ok;
     }
+    if (r->view_pages)
+        ok = (r->seen_pos = arena_array(&r->arena, rows, sizeof *r->seen_pos)) && ok;
     r->runs = arena_array(&r->arena, seqs, sizeof *r->runs);
     r->slices = arena_array(&r->arena, seqs, sizeof *r->slices);
     r->commits = arena_array(&r->arena, seqs, sizeof *r->commits);
@@ -370,6 +375,7 @@ struct sequence_spec model_spec(const struct model *m) {
                               .n_recurrent = m->params.n_layers - m->params.n_full,
                               .n_attached = m->n_readers,
                               .sparse = m->options.sparse,
+                              .view = m->options.view,
                               .max_len = m->options.max_ctx};
     for (int i = 0; i < m->n_groups; i++)
         s.groups[i] = (struct seq_group){m->groups[i].pool, m->groups[i].window};

@@ -43,6 +43,7 @@ struct model_options {
     int max_seqs;                      // sequences in one pass; 0: 8
     int max_logits;                    // rows of logits held at once; 0: max_verify, at most 128
     struct sparse_rule sparse;         // of rows that read prompts (ops/attention.h)
+    struct view_rule view;             // of rows of replies (state/view.h)
     struct kv_budget *pages;           // of this model and its draft together; NULL: no limit
     struct rope_options rope;          // in place of what the file says of positions
     int ranks;                         // devices that share the model; 0: 1, as yet the only number

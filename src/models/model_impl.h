@@ -39,7 +39,7 @@ struct layer {
 
 // One forward pass as a layer recipe sees it.
 struct pass {
-    struct rows rows;
+    struct rows rows, seen; // seen: with positions as views count them, of groups without a window
     struct sequence *const *seqs;
     const int64_t *len; // [n_seqs] committed before the pass
     int n_seqs;
@@ -53,6 +53,7 @@ struct model_group {
     unsigned char *scratch;                  // pages for K and V of V rows
     struct kv_slot *store, *target, *source; // [R]; the last two: of a commit
     struct kv_view *views;                   // [S]
+    unsigned char **seen; // [S][view_pages] pages of views that leave some out; NULL: none do
 };
 
 // Workspace, sized at load. R rows of a pass, V of trees, L rows of logits, S sequences. What has R
@@ -92,7 +93,8 @@ struct pass_record {
     struct gdn_commit_seq *commits; // [S]
     uint8_t *chain;                 // [S] the sequence has a prompt chain
     int64_t *len, *len_now;         // [S]
-    int64_t *sparse_end;            // [S] of the sequences
+    int64_t *sparse_end, *seen_pos; // [S], 0 where a view leaves some out; [R] of struct pass.seen
+    size_t view_pages;              // of a view that leaves some out, at most; 0: none does
     struct gdn_state **states;      // [S]
     uint64_t *version;              // [S] of the sequences when the pass ran
     uint64_t epoch, logits_epoch;   // exec_epoch of the pass, of ws.logits
@@ -190,10 +192,8 @@ void model_commit_recurrent(struct model *m, int n);
 
 // What a model's layers without a window ask attention_check for; NULL: its rows do not choose.
 const struct attend_choice *model_choice(const struct model *m);
-
 // Where K and V of the row at scratch place `place` lie until they are committed.
 struct kv_slot model_scratch_slot(const struct model_group *g, int64_t place);
-
 // To be called after layer i: copies the residual stream of all rows to those who read it.
 void model_tap(struct model *m, int i, int64_t n);
 

@@ -95,7 +95,8 @@ void checkpoint_destroy(struct checkpoint *c) {
 
 static bool same_spec(const struct sequence_spec *a, const struct sequence_spec *b) {
     bool same = a->x == b->x && a->n_groups == b->n_groups && a->n_recurrent == b->n_recurrent &&
-                a->n_attached == b->n_attached && sparse_rule_same(&a->sparse, &b->sparse);
+                a->n_attached == b->n_attached && sparse_rule_same(&a->sparse, &b->sparse) &&
+                a->view.window == b->view.window;
     for (int i = 0; same && i < a->n_groups; i++)
         same = a->groups[i].pool == b->groups[i].pool && a->groups[i].window == b->groups[i].window;
     for (int i = 0; same && i < a->n_attached; i++)

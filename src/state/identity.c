@@ -33,12 +33,17 @@ static void put_rope(struct str *text, const struct rope *r) {
     str_putc(text, '\n');
 }
 
-static void put_sparse(struct str *text, const struct sparse_rule *rule) {
+static void put_rules(struct str *text, const struct sequence_spec *s) {
+    const struct sparse_rule *rule = &s->sparse;
     if (rule->on)
-        str_printf(text, "prompts: sparsely, alpha %.9g, first %d, nearest %d\n",
-                   (double)rule->alpha, rule->sinks, rule->window);
+        str_printf(text, "prompts: sparsely, alpha %.9g, first %d, nearest %d", (double)rule->alpha,
+                   rule->sinks, rule->window);
     else
-        str_puts(text, "prompts: densely\n");
+        str_puts(text, "prompts: densely");
+    if (s->view.window)
+        str_printf(text, ", replies see %lld tokens and the first %d", (long long)s->view.window,
+                   VIEW_SINKS);
+    str_putc(text, '\n');
 }
 
 void identity_content(struct str *text, const char *what, uint64_t content) {
@@ -62,7 +67,7 @@ void identity_write(struct str *text, const struct identity_of *of) {
     for (int i = 0; i < IDENTITY_ROPES && of->ropes[i]; i++)
         put_rope(text, of->ropes[i]);
     str_printf(text, "adapters: none\nranks: %d\n", of->ranks);
-    put_sparse(text, &s->sparse);
+    put_rules(text, s);
     str_printf(text, "recurrent layers: %d of %lld bytes together\n", s->n_recurrent,
                (long long)recurrent_save_bytes(&s->shape, s->n_recurrent));
     for (int i = 0; i < s->n_groups; i++)
@@ -116,7 +121,7 @@ static const struct difference {
     {"positions", "the checkpoint's positions turn by another rule ($t, here $o); use the same "
                   "rotary scaling or make the checkpoint again"},
     {"prompts", "the checkpoint's prompt was read $t and this program reads it $o; use the same "
-                "--sparse-prefill or make the checkpoint again"},
+                "--sparse-prefill and --fa-window or make the checkpoint again"},
     {"keys", "the checkpoint has its keys as $t, the model as $o; load the model with the "
              "checkpoint's --kv-type"},
     {"values", "the checkpoint has its values as $t, the model as $o; load the model with the "

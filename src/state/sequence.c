@@ -75,15 +75,23 @@ int sequence_write(struct sequence *s, struct err *e) {
 }
 
 int sequence_sparse(struct sequence *s, int64_t end, struct err *e) {
-    if (!s->spec.sparse.on)
+    if (!sequence_spec_ruled(&s->spec))
         return 0;
     if (min_i64(s->len, end) != min_i64(s->len, s->sparse_end))
         return err_set(e, ERR_STATE,
-                       "the state of these %lld tokens was read sparsely up to token %lld and "
+                       "the state of these %lld tokens was read as a prompt up to token %lld and "
                        "cannot go on as if up to %lld; run the tokens again",
                        (long long)s->len, (long long)s->sparse_end, (long long)end);
     s->sparse_end = end;
     return 0;
+}
+
+int64_t sequence_skipped(const struct sequence *s) {
+    return s->len < s->sparse_end ? 0 : view_skipped(&s->spec.view, s->len);
+}
+
+int64_t sequence_view_end(const struct sequence *s) {
+    return view_end(&s->spec.view, s->sparse_end, s->len);
 }
 
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {

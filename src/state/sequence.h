@@ -18,6 +18,7 @@
 #include "ops/ops.h"
 #include "state/kv.h"
 #include "state/recurrent.h"
+#include "state/view.h"
 
 struct attachment;
 struct stored_in;
@@ -99,6 +100,7 @@ struct sequence_spec {
     const struct attachment_kind *attached[SEQ_ATTACHED];
     int64_t max_len;           // context limit, tokens
     struct sparse_rule sparse; // of rows that read prompts
+    struct view_rule view;     // of all others
 };
 
 // Fields are for the layers above to read; only models and state write them.
@@ -106,8 +108,9 @@ struct sequence {
     struct sequence_spec spec;
     int32_t *tokens; // [len]
     int64_t len, cap;
-    // Positions below it are read by the sparse rule, if there is one, others see everything. It is
-    // part of what the state is: see sequence_sparse.
+    // Positions below it are a prompt, read by the sparse rule, and others a reply, made by the
+    // rule of views; without a rule rows see everything. It is part of what the state is: see
+    // sequence_sparse.
     int64_t sparse_end;
     uint64_t version; // grows with every change of the committed tokens
     uint64_t written; // exec_epoch when its state was last written
@@ -127,9 +130,17 @@ int sequence_check(const struct sequence *s, struct err *e); // the same as an e
 // Must precede whatever queues a change of its state; also checks. sequence_reserve includes it.
 int sequence_write(struct sequence *s, struct err *e);
 
-// From now on positions below `end` are read by the sparse rule. ERR_STATE where some of those that
-// are there were not read so: states of the two kinds are never mixed. Without a rule, nothing.
+// From now on positions below `end` are a prompt. ERR_STATE where some of those that are there were
+// not read so: states of the two kinds are never mixed. Without a rule of either, nothing.
 int sequence_sparse(struct sequence *s, int64_t end, struct err *e);
+// Whether there is a rule for prompts or for replies.
+static inline bool sequence_spec_ruled(const struct sequence_spec *s) {
+    return s->sparse.on || s->view.window > 0;
+}
+// Pages that rows at the present length do not see in groups without a window, and the first
+// position after it that may see other ones: no pass has rows on both sides.
+int64_t sequence_skipped(const struct sequence *s);
+int64_t sequence_view_end(const struct sequence *s);
 
 // Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: reserved pages are given
 // back then; a page that was shared and has been copied stays the sequence's own.

@@ -66,6 +66,46 @@ static void test_sparse_prefill(void **state) {
     refuse_load(&o, "sparse_prefill is -0.1");
     o.sparse_prefill = 1.5;
     refuse_load(&o, "not within 0 to 1");
+    o.sparse_prefill = 0;
+    o.fa_window = 63;
+    refuse_load(&o, "a window of 63 tokens");
+    tiny_pair_remove(&files);
+}
+
+// Replies that see a window: another answer than in full, and the same with guesses.
+static void test_fa_window(void **state) {
+    (void)state;
+    enum { LONG = 300, RUNS = 3 };
+    struct tiny_pair files;
+    struct coppice_error e = {0};
+    int32_t ids[LONG];
+    uint64_t hash[RUNS];
+    for (int i = 0; i < LONG; i++)
+        ids[i] = 32 + (i * 61 + i / 7) % 90;
+    assert_int_equal(tiny_pair_write(&files, "api_window"), 0);
+    for (int i = 0; i < RUNS; i++) {
+        const struct coppice_load_options o = {.size = sizeof o,
+                                               .model = files.target,
+                                               .draft = i == 2 ? files.draft : NULL,
+                                               .device = "cpu",
+                                               .threads = 1,
+                                               .fa_window = i ? 64 : 0,
+                                               .max_ctx = LONG + 100};
+        const struct coppice_request r = {
+            .size = sizeof r, .max_tokens = 80, .ignore_end = 1, .logit_hash = 1};
+        struct coppice_result y = {.size = sizeof y};
+        struct coppice_model *m;
+        struct coppice_sequence *s;
+        assert_int_equal(coppice_load(&m, &o, &e), 0);
+        assert_int_equal(coppice_sequence_create(&s, m, &e), 0);
+        assert_int_equal(coppice_sequence_append(s, ids, LONG, &e), 0);
+        assert_int_equal(coppice_generate(s, &r, &y, &e), 0);
+        hash[i] = y.logit_hash;
+        coppice_sequence_free(s);
+        coppice_free(m);
+    }
+    assert_int_not_equal(hash[0], hash[1]);
+    assert_int_equal(hash[1], hash[2]);
     tiny_pair_remove(&files);
 }
 
@@ -131,6 +171,7 @@ static void test_nothing_chosen(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sparse_prefill),
+                                       cmocka_unit_test(test_fa_window),
                                        cmocka_unit_test(test_nothing_chosen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ enum {
     LONGEST = CONTEXT - NEW - 1,
     PLACES = 8,
     EACH = 8, // property cases that count as one of these
-    KINDS = 9,
+    KINDS = 11,
 };
 
 static const char folder[] = "cache"; // of the cache's files
@@ -260,7 +260,8 @@ static int run_case(int number, struct session *alone, const struct engine_optio
 }
 
 // Model pairs: recurrent layers or none, a draft with a window, other codecs, sparse reading,
-// windows of the target next to layers without, keys and values in one, experts.
+// windows of the target next to layers without, keys and values in one, experts; replies that see a
+// window, with recurrent layers and without.
 struct kind {
     struct tiny_pair files;
     struct session_options o;
@@ -268,6 +269,8 @@ struct kind {
 };
 
 static struct tiny_shape shape_of(int i) {
+    if (i >= 9)
+        return i % 2 ? tiny_shape_default() : tiny_shape_plain();
     static const enum tiny_form forms[KINDS] = {[4] = TINY_FORM_GEMMA4,
                                                 [5] = TINY_FORM_OSS,
                                                 [6] = TINY_FORM_LAGUNA,
@@ -309,6 +312,8 @@ static int open_kind(struct kind *k, int i, struct err *e) {
     if (i == 3)
         k->o.target.sparse =
             (struct sparse_rule){.on = true, .alpha = 0.9F, .sinks = 1, .window = 2};
+    if (i >= 9)
+        k->o.target.view.window = KV_PAGE;
     return rc ? rc : session_open(&k->alone, &k->o, e);
 }
 

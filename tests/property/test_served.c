@@ -24,7 +24,7 @@
 enum {
     CONTEXT = 400, // more than a prompt and a reply
     SHORT = 230,   // so that it is what ends some
-    KINDS = 4,
+    KINDS = 6,
     ASKS = 16,   // requests of a case
     CHOICES = 3, // answers to one, at most
     NEW = 200,
@@ -505,14 +505,16 @@ static int report(const int64_t total[COUNTS], int cases) {
 }
 
 // Model pairs: recurrent layers, without experts and with them; windows next to layers without, in
-// a context that ends before some replies do.
+// a context that ends before some replies do; the first two again, where replies see a window of
+// the text in layers without one of their own.
 struct kind {
     struct tiny_pair files;
     struct engine_options o;
     struct session *alone;
 };
 
-static int open_kind(struct kind *k, int i, struct err *e) {
+static int open_kind(struct kind *k, int number, struct err *e) {
+    const int i = number % 4;
     const bool windows = i % 2;
     struct tiny_shape t = windows ? tiny_shape_plain() : tiny_shape_default();
     if (windows) {
@@ -524,8 +526,8 @@ static int open_kind(struct kind *k, int i, struct err *e) {
         tiny_shape_experts(&t);
     struct tiny_draft_shape d = tiny_draft_default(&t);
     d.yarn = d.biased = t.form == TINY_FORM_OSS;
-    snprintf(k->files.target, sizeof k->files.target, "%d.gguf", i);
-    snprintf(k->files.draft, sizeof k->files.draft, "%d-draft.gguf", i);
+    snprintf(k->files.target, sizeof k->files.target, "%d.gguf", number);
+    snprintf(k->files.draft, sizeof k->files.draft, "%d-draft.gguf", number);
     int rc = tiny_target_write(&t, k->files.target, e);
     if (!rc)
         rc = tiny_draft_write(&t, &d, k->files.draft, e);
@@ -535,6 +537,8 @@ static int open_kind(struct kind *k, int i, struct err *e) {
     k->o.session.target.max_ctx = windows ? SHORT : CONTEXT;
     if (i >= 2)
         k->o.session.target.codec_k = k->o.session.target.codec_v = KV_Q8_0;
+    if (number >= 4)
+        k->o.session.target.view.window = KV_PAGE;
     if (!rc)
         rc = session_open(&k->alone, &k->o.session, e);
     k->o.session.draft = k->files.draft;

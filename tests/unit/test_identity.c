@@ -91,6 +91,19 @@ static void every_setting_is_in_it(void **state) {
     tiny_rig_close(&r);
 }
 
+static void a_window_is_named(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct model_options o = model_options_default();
+    struct tiny_rig r;
+    tiny_rig_open(&r, &shape, NULL, &o, "auto", 1);
+    struct str own = text_of(&r, 7);
+    r.m->options.view.window = 128;
+    differs(&r, &own, "replies see 128 tokens and the first 64 and this program reads it densely");
+    str_fini(&own);
+    tiny_rig_close(&r);
+}
+
 static void refused(const char *theirs, const char *own, const char *sentence) {
     struct err e = {0};
     assert_int_equal(identity_check(theirs, own, &e), ERR_MISMATCH);
@@ -128,6 +141,7 @@ static void a_difference_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_setting_is_in_it),
+        cmocka_unit_test(a_window_is_named),
         cmocka_unit_test(a_difference_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,7 +133,7 @@ static void test_again(void **state) {
     r.sparse_end = 300;
     struct err e = {0};
     assert_int_equal(session_generate(s, &r, &y, &e), ERR_STATE);
-    assert_non_null(strstr(e.text, "read sparsely up to token 600"));
+    assert_non_null(strstr(e.text, "read as a prompt up to token 600"));
     reply_fini(&y);
     sequence_destroy(prefix);
     session_close(s);

@@ -340,7 +340,7 @@ int decode_planned(const struct cli_args *a, struct session_options *o, struct e
     o->target.codec_v = kv_codec(a, OPT_KV_TYPE_V, &o->choose_v);
     read_sparse_rule(a, &o->target.sparse);
     o->note = print_note;
-    return 0;
+    return view_rule_make(&o->target.view, options_int(&a->opt, OPT_FA_WINDOW), e);
 }
 
 int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
@@ -359,6 +359,9 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
         print_note(NULL, "prompts are read sparsely: a token sees the blocks of the prompt that "
                          "matter most to it and may miss what others say; without "
                          "--sparse-prefill it sees everything");
+    if (o.target.view.window)
+        print_note(NULL, "tokens of replies see a window of the text and its first tokens, and "
+                         "miss what lies between; without --fa-window they see everything");
     o.cpu_experts = (int)options_int(&a->opt, OPT_CPU_EXPERTS); // auto is CPU_EXPERTS_AUTO
     o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
     o.device = options_str(&a->opt, OPT_DEVICE);

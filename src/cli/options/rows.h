@@ -90,6 +90,7 @@ enum cli_option {
     OPT_YARN_BETA_SLOW,
     OPT_YARN_BETA_FAST,
     OPT_SPARSE_PREFILL,
+    OPT_FA_WINDOW,
     OPT_THREADS,
     OPT_DEVICE,
     OPT_CPU_LEVEL,

@@ -317,6 +317,12 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                     "to give one (0.12 is usual), the first 2 and the nearest 4; "
                                     "faster on long prompts, but gives up that the model sees all "
                                     "of them; 0 reads everything"},
+    [OPT_FA_WINDOW] = {"fa-window", 0, OPTION_INT, "W", "0", 0, 1 << 20, .groups = DECODING,
+                       .help = "tokens of replies see the newest W tokens of the text (rounded up "
+                               "to a multiple of 64; those of their own 64 besides) and the first "
+                               "64 in layers that see everything otherwise: faster after long "
+                               "texts, but gives up what lies between; prompts are read in full; "
+                               "0 sees everything"},
     [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256,
                      .groups = RUNNING | WRITING | COMPRESS, .help = "threads; 0 for all CPUs"},
     [OPT_DEVICE] = {"device", 0, OPTION_STRING, "NAME", "auto", .groups = RUNNING | COMPRESS,

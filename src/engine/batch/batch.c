@@ -474,6 +474,7 @@ static void set_piece(struct job *j, int64_t max, int64_t *sampled) {
     int64_t done = sequence_len(j->m.seq), left = job_left(j);
     (void)pass_checkpoint_positions(j, done);
     max = min_i64(max, next_checkpoint_position(j) - done);
+    max = min_i64(max, sequence_view_end(j->m.seq) - done);
     if (j->r.prompt_logprobs)
         max = min_i64(max, 1 + *sampled);
     j->m.phase = MEMBER_PROMPT;

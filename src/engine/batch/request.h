@@ -69,8 +69,8 @@ enum {
 struct request {
     const int32_t *prompt; // [n_prompt] ids, n_prompt >= 1
     int64_t n_prompt;
-    // Where the session reads prompts sparsely (session_options.target.sparse): the tokens, first
-    // ones, that are read so; others see everything. 0: all of the prompt.
+    // Where the session has a rule for prompts or for replies (session_options.target.sparse,
+    // .view): the tokens, first ones, that are read as a prompt. 0: all of the prompt.
     int64_t sparse_end;
     int64_t max_tokens; // new tokens at most, >= 0; 0 runs the prompt and chooses nothing
     bool ignore_eos;    // end-of-generation tokens are tokens like others

@@ -18,7 +18,8 @@ struct transcript {
     int64_t n, cap;
     // Where the first prompt ended, which is read sparsely if the session does that; 0: nothing was
     // chosen yet. It stays when the state is dropped or cut, so that the text would be read again
-    // as it was.
+    // as it was. Where replies have a rule of views it is where the newest prompt ended, which is
+    // all that stands before the newest reply.
     int64_t first;
 };
 
@@ -76,20 +77,6 @@ static void append_tokens(struct transcript *t, const int32_t *ids, int64_t n) {
     t->n += n;
 }
 
-int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struct err *e) {
-    int64_t vocab = model_params_of(session_model(t->s))->vocab;
-    if (n < 0)
-        return err_set(e, ERR_USAGE, "cannot append %lld tokens", (long long)n);
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= vocab)
-            return err_set(e, ERR_MISMATCH, "token id %d at place %lld is not within 0 to %lld",
-                           ids[i], (long long)i, (long long)vocab - 1);
-    int rc = vec_reserve(&t->ids, &t->cap, t->n + n, sizeof *t->ids, e);
-    if (!rc)
-        append_tokens(t, ids, n);
-    return rc;
-}
-
 // Shortens the sequence, if there is one, to at most n tokens.
 static int cut_state(struct transcript *t, int64_t n, struct err *e) {
     int64_t kept;
@@ -104,6 +91,36 @@ static int64_t sparse_end(int64_t first) {
     return first ? first : INT64_MAX;
 }
 
+// The text is all prompt from now on; state of replies has been cut off.
+static int begin_prompt(struct transcript *t, struct err *e) {
+    t->first = 0;
+    return t->seq ? sequence_sparse(t->seq, sparse_end(0), e) : 0;
+}
+
+// Replies become part of a prompt, which sees more than they did.
+static int read_replies_again(struct transcript *t, struct err *e) {
+    if (!t->first || !model_spec(session_model(t->s)).view.window)
+        return 0;
+    int rc = cut_state(t, t->first, e);
+    return rc ? rc : begin_prompt(t, e);
+}
+
+int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struct err *e) {
+    int64_t vocab = model_params_of(session_model(t->s))->vocab;
+    if (n < 0)
+        return err_set(e, ERR_USAGE, "cannot append %lld tokens", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return err_set(e, ERR_MISMATCH, "token id %d at place %lld is not within 0 to %lld",
+                           ids[i], (long long)i, (long long)vocab - 1);
+    int rc = vec_reserve(&t->ids, &t->cap, t->n + n, sizeof *t->ids, e);
+    if (!rc && n)
+        rc = read_replies_again(t, e);
+    if (!rc)
+        append_tokens(t, ids, n);
+    return rc;
+}
+
 int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
     if (n < 0 || n > t->n)
         return err_set(e, ERR_USAGE, "cannot cut a text of %lld tokens to %lld", (long long)t->n,
@@ -112,10 +129,7 @@ int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
     if (rc)
         return rc;
     t->n = n;
-    if (n > t->first)
-        return 0;
-    t->first = 0; // what is left is all prompt
-    return t->seq ? sequence_sparse(t->seq, sparse_end(0), e) : 0;
+    return n > t->first ? 0 : begin_prompt(t, e);
 }
 
 // Room for what a request may choose is made before it runs, so that none of it can be lost.
@@ -292,8 +306,8 @@ int64_t snapshot_ready(const struct snapshot *b) {
 }
 
 int64_t snapshot_prompt(const struct snapshot *b) {
-    bool sparse = model_spec(session_model(b->s)).sparse.on;
-    return sparse && b->first ? b->first : b->n;
+    const struct sequence_spec spec = model_spec(session_model(b->s));
+    return sequence_spec_ruled(&spec) && b->first ? b->first : b->n;
 }
 
 int64_t snapshot_bytes(const struct snapshot *b) {

@@ -60,7 +60,7 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
     c->keeps = o->ram > 0;
     c->o.dir = c->keeps ? o->dir : NULL;
     set_distances(c, &spec, o->grid);
-    c->sparse = spec.sparse.on;
+    c->sparse = sequence_spec_ruled(&spec);
     c->cuts = spec.n_recurrent == 0;
     for (int i = 0; i < spec.n_groups; i++)
         c->cuts = c->cuts && spec.groups[i].window == 0;

@@ -35,7 +35,7 @@ enum cache_why {
     CACHE_NEW,      // nothing that is kept begins like it
     CACHE_CHANGED,  // it is the same up to `common` and another token there
     CACHE_EVICTED,  // the state at `common` was dropped for others
-    CACHE_SETTINGS, // the state was read by another rule of --sparse-prefill
+    CACHE_SETTINGS, // the state is of another rule (--sparse-prefill), or of a reply with one
     CACHE_BETWEEN,  // no checkpoint lies nearer to `common`
     CACHE_FAILED,   // the state could not be put back
 };

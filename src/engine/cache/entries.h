@@ -97,7 +97,7 @@ struct cache {
     int64_t clock;         // lookups so far
     int64_t grid;          // tokens between checkpoints within a prompt
     int64_t min_len;       // tokens of a text that is worth an entry
-    bool sparse, cuts;     // prompts are read by a sparse rule; states can be cut to any length
+    bool sparse, cuts;     // prompts or replies have a rule; states can be cut to any length
     int64_t history_bytes; // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
     struct cache_disk *disk; // NULL: none

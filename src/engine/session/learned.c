@@ -61,6 +61,8 @@ static void put_key(struct str *key, const struct price_subject *s) {
     if (s->sparse.on)
         str_printf(key, "; sparse prompts, alpha %g, %d sinks, window %d", (double)s->sparse.alpha,
                    s->sparse.sinks, s->sparse.window);
+    if (s->view.window)
+        str_printf(key, "; replies see %lld tokens", (long long)s->view.window);
 }
 
 // Of a layer of the model, or of none: not of a block that predicts further tokens, nor a head for

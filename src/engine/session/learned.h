@@ -33,6 +33,7 @@ struct price_subject {
     int cpu_experts;        // layers whose experts are of this CPU
     const struct exec *cpu; // NULL where there are none
     struct sparse_rule sparse;
+    struct view_rule view;
 };
 
 // What the experts of a model are to its price, by the tensors of its file.

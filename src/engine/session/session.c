@@ -268,7 +268,8 @@ static int make_price(struct session *s, struct err *e) {
                                     .slots = session_experts(s).slots,
                                     .cpu_experts = s->o.target.cpu_experts,
                                     .cpu = s->cpu,
-                                    .sparse = s->o.target.sparse};
+                                    .sparse = s->o.target.sparse,
+                                    .view = s->o.target.view};
     struct price_note note = note_of(s);
     enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
     const struct price_experts experts = price_experts_of(s->file, model_params_of(s->model));

@@ -170,7 +170,7 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     struct attend_args at = attend_args_of(c);
     at.q = b->q_rot;
     at.gate = s->gated ? b->q + s->head_dim : s->gate_width ? b->gate : NULL;
-    ops->attend(x, &at, c->rows);
+    ops->attend(x, &at, c->seen ? c->seen : c->rows);
     const struct linear_job out = {.w = c->block->wo,
                                    .out = c->apart ? c->apart : c->h,
                                    .add = !c->apart,

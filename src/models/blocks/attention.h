@@ -49,6 +49,7 @@ struct attention_call {
     const struct attention_block *block;
     const struct attention_buffers *buf;
     const struct rows *rows;
+    const struct rows *seen; // the same, with positions in the views; NULL: rows
     const struct kv_layout *layout;
     int layer;                          // within the KV group
     const struct kv_slot *store;        // [n] host

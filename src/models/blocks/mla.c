@@ -194,7 +194,7 @@ void mla_run(struct exec *x, const struct mla_call *c) {
     at.store = c->store;
     at.first = c->first;
     at.out = b->u;
-    ops->attend(x, &at, c->rows);
+    ops->attend(x, &at, c->seen ? c->seen : c->rows);
     ops->linear_heads(x, &(struct heads_args){.w = c->block->v,
                                               .heads = s->n_heads,
                                               .n = n,

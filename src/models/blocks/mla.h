@@ -35,6 +35,7 @@ struct mla_call {
     const struct mla_block *block;
     const struct mla_buffers *buf;
     const struct rows *rows;
+    const struct rows *seen; // the same, with positions in the views; NULL: rows
     const struct kv_layout *layout;
     int layer;                          // within the KV group
     const struct kv_slot *store;        // [n] host

@@ -23,8 +23,8 @@ struct rows {
     const int32_t *parent; // [n] row index, or -1: child of its sequence's last committed token
     const int32_t *seq;    // [n] index into the per-sequence arrays of an op's arguments
     const int64_t *pos;    // [n] position in the sequence = committed length + depth
-    // Not 0: all calls with this number have these very rows, and in attention the same views and
-    // places (store) of a layout, so a backend may keep what it made of them. 0: nothing is said.
+    // Not 0: all calls with this number have these rows, and in attention the same views, positions
+    // in them and places (store) of a layout: a backend may keep what it made of them. 0: may not.
     uint64_t pass;
 };
 
@@ -83,7 +83,7 @@ struct attend_args {
     bool gate_single;   // and all of a head by what gate[0] gives
     const struct kv_layout *layout;
     int layer;
-    const struct kv_view *seqs;  // host [sequences]
+    const struct kv_view *seqs;  // host [sequences]; positions of rows count in these
     const struct kv_slot *store; // [n] host: K and V of these rows (qk_norm_rope_store wrote them)
     struct act *out;             // [n][n_heads * dv]
     const struct attend_choice *choice; // NULL: all rows see everything. Not together with a window

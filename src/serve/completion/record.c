@@ -84,7 +84,9 @@ static void note_cache(const struct completion *c, struct str *out) {
                    common);
         return;
     case CACHE_SETTINGS:
-        str_printf(out, "cache: the state of %lld tokens was read by another --sparse-prefill",
+        str_printf(out,
+                   "cache: the state of %lld tokens was made by another rule (--sparse-prefill, "
+                   "--fa-window), or is of a reply",
                    common);
         return;
     case CACHE_BETWEEN:

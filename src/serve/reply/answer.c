@@ -148,6 +148,8 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     put_ms(w, "accept_length", answer_accept_length(t));
     if (t->speculate)
         jw_key_str(w, "speculate", t->speculate);
+    if (t->fa_window)
+        jw_key_int(w, "fa_window", t->fa_window);
     if (t->drafted || guess_counts_unknown(&t->guesses)) {
         jw_key(w, "guesses");
         guess_counts_json(&t->guesses, t->drafts, w);

@@ -60,6 +60,7 @@ struct answer_totals {
     // How the request's tools are described, or "none", where the template does not; or NULL.
     const char *tool_format;
     const char *speculate; // how tokens were guessed; NULL: of no request
+    int64_t fa_window;     // that tokens of the reply saw; 0: they saw everything
     struct guess_counts guesses;
     const char *const *drafts; // [PRICE_DRAFTS] what the drafts are called
 };

@@ -124,10 +124,11 @@ void drafting_destroy(struct drafting *d) {
     free(d);
 }
 
-// Deepest node that the member's limits could use.
+// Deepest node that the member's limits could use, and that sees what the root does.
 static int limit_of(const struct member *m) {
     const struct walk_limits *l = &m->limits;
     int64_t left = min_i64(l->tokens_left, l->context_left) - 1;
+    left = min_i64(left, sequence_view_end(m->seq) - sequence_len(m->seq) - 1);
     return (int)min_i64(min_i32(m->c.tree.max_depth, TREE_MAX_DEPTH), left);
 }
 

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rows of replies see of the text before them, where they do not see everything (--fa-window):
+// the first page of keys and values, and the newest ones. Keys are stored with their positions
+// turned into them, so a table of the pages that remain, with positions counted in it, is all that
+// attention needs. What a row sees depends on its own position alone (rule E): it changes at
+// multiples of a page, and all rows of a sequence in one pass lie between two of them.
+#ifndef COPPICE_STATE_VIEW_H
+#define COPPICE_STATE_VIEW_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "state/kv.h"
+
+enum {
+    VIEW_SINKS = KV_PAGE, // tokens, first ones, that all rows see
+    VIEW_MIN_WINDOW = KV_PAGE,
+    VIEW_MAX_WINDOW = 1 << 20,
+};
+
+// A row of a reply in the page of positions [b, b + KV_PAGE) sees the first VIEW_SINKS positions
+// and those from b - window on. Rows of prompts see all.
+struct view_rule {
+    int64_t window; // a multiple of KV_PAGE; 0: no rule
+};
+
+// The rule of a window of that many tokens, rounded up; 0: none. ERR_USAGE.
+int view_rule_make(struct view_rule *r, int64_t tokens, struct err *e);
+
+// Pages after the sinks that a row at pos of a reply does not see.
+int64_t view_skipped(const struct view_rule *r, int64_t pos);
+// The first position after pos from which on rows may see other pages than that at pos, where the
+// prompt ends at prompt_end.
+int64_t view_end(const struct view_rule *r, int64_t prompt_end, int64_t pos);
+// Pages of a view that leaves some out, at most, in a context of max_ctx.
+int64_t view_most_pages(const struct view_rule *r, int64_t max_ctx);
+// The committed positions of k without `skipped` pages after the sinks. table: room for those that
+// are left, where skipped is not 0; it is borrowed.
+struct kv_view view_of(const struct kv *k, int64_t skipped, unsigned char **table);
+
+#endif

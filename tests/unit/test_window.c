@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replies that see a window of the text (--fa-window), through sessions: the same for all ways of
+// guessing, chunks and threads, after the state was dropped, forked, cut back, or came from a file,
+// and in a crowd; the same as without a rule as long as nothing is left out; states of another rule
+// are refused.
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "engine/batch/batch.h"
+#include "engine/batch/transcript.h"
+#include "support/tiny_gguf.h"
+#include "unit/test.h"
+
+#define ARRAY(a) (sizeof(a) / sizeof *(a))
+
+enum { PROMPT = 333, NEW = 150, WINDOW = 128, CROWD = 4 };
+
+struct fixture {
+    struct tiny_pair files;
+    int32_t prompt[PROMPT];
+};
+
+static int prepare(void **state, struct fixture *f, const struct tiny_shape *t, const char *name) {
+    struct tiny_draft_shape d = tiny_draft_default(t);
+    struct rng g = {5};
+    *state = f;
+    for (int i = 0; i < PROMPT; i++)
+        f->prompt[i] = (int32_t)rng_below(&g, 250);
+    snprintf(f->files.target, sizeof f->files.target, "/tmp/test_window_%s_%d.gguf", name,
+             (int)getpid());
+    snprintf(f->files.draft, sizeof f->files.draft, "/tmp/test_window_%s_%d-draft.gguf", name,
+             (int)getpid());
+    int rc = tiny_target_write(t, f->files.target, NULL);
+    return rc ? rc : tiny_draft_write(t, &d, f->files.draft, NULL);
+}
+
+static int setup_recurrent(void **state) {
+    static struct fixture f;
+    const struct tiny_shape t = tiny_shape_default();
+    return prepare(state, &f, &t, "recurrent");
+}
+
+static int setup_plain(void **state) {
+    static struct fixture f;
+    const struct tiny_shape t = tiny_shape_plain();
+    return prepare(state, &f, &t, "plain");
+}
+
+static int setup_latent(void **state) {
+    static struct fixture f;
+    struct tiny_shape t = tiny_shape_plain();
+    t.form = TINY_FORM_DEEPSEEK;
+    t.heads = 4;
+    t.kv_heads = 2;
+    t.rope_dims = t.head_dim / 2;
+    tiny_shape_experts(&t);
+    return prepare(state, &f, &t, "latent");
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    tiny_pair_remove(&f->files);
+    return 0;
+}
+
+static struct session *open_session(const struct fixture *f, int64_t window, int chunk,
+                                    int threads) {
+    struct session_options o = session_options_default();
+    struct session *s;
+    struct err e = {0};
+    o.model = f->files.target;
+    o.draft = f->files.draft;
+    o.device = "cpu";
+    o.threads = threads;
+    o.chunk = chunk;
+    o.target.max_ctx = 1000;
+    if (view_rule_make(&o.target.view, window, &e) || session_open(&s, &o, &e))
+        fail_msg("%s", e.text);
+    return s;
+}
+
+static struct request request_of(const struct fixture *f, enum speculate how) {
+    struct request r;
+    request_init(&r);
+    r.prompt = f->prompt;
+    r.n_prompt = PROMPT;
+    r.max_tokens = NEW;
+    r.ignore_eos = true;
+    r.logit_hash = true;
+    r.how = how;
+    r.auto_budget = false;
+    r.tree.budget = 12;
+    return r;
+}
+
+static uint64_t hash_of(struct session *s, const struct request *r) {
+    struct reply y;
+    struct err e = {0};
+    if (session_generate(s, r, &y, &e))
+        fail_msg("%s", e.text);
+    uint64_t hash = y.hash;
+    assert_int_equal(y.n, r->max_tokens);
+    reply_fini(&y);
+    return hash;
+}
+
+static uint64_t hash_with(const struct fixture *f, int64_t window, int chunk, int threads,
+                          enum speculate how) {
+    struct session *s = open_session(f, window, chunk, threads);
+    struct request r = request_of(f, how);
+    uint64_t hash = hash_of(s, &r);
+    session_close(s);
+    return hash;
+}
+
+// Guesses that are right: trees that would reach over the ends of views, if they were let.
+static void test_right_guesses(void **state) {
+    const struct fixture *f = *state;
+    struct session *s = open_session(f, WINDOW, 512, 2);
+    struct request r = request_of(f, SPECULATE_OFF);
+    int32_t recording[PROMPT + NEW];
+    struct reply y;
+    assert_int_equal(session_generate(s, &r, &y, NULL), 0);
+    const uint64_t want = y.hash;
+    memcpy(recording, f->prompt, sizeof f->prompt);
+    memcpy(recording + PROMPT, y.ids, NEW * sizeof *recording);
+    reply_fini(&y);
+    r.how = SPECULATE_ORACLE;
+    r.tree.max_depth = 15;
+    r.oracle = (struct draft_config){.recording = recording, .n_recording = PROMPT + NEW};
+    assert_int_equal(session_generate(s, &r, &y, NULL), 0);
+    assert_true(y.hash == want && y.n == NEW && y.steps < NEW / 6);
+    reply_fini(&y);
+    session_close(s);
+}
+
+// Neither chunks nor threads nor guesses change a bit; the window does, and one that leaves nothing
+// out does not.
+static void test_ways(void **state) {
+    const struct fixture *f = *state;
+    static const int chunks[] = {1, 7, 64, 129, 300};
+    static const enum speculate ways[] = {SPECULATE_TREE, SPECULATE_LOOKUP, SPECULATE_CHAIN,
+                                          SPECULATE_OFF, SPECULATE_TREE};
+    const uint64_t want = hash_with(f, WINDOW, 512, 2, SPECULATE_OFF);
+    for (size_t i = 0; i < ARRAY(chunks); i++)
+        assert_true(hash_with(f, WINDOW, chunks[i], 1 + (int)i % 2, ways[i]) == want);
+    const uint64_t all = hash_with(f, 0, 512, 2, SPECULATE_OFF);
+    assert_true(want != all);
+    assert_true(hash_with(f, 64, 512, 2, SPECULATE_OFF) != want);
+    assert_true(hash_with(f, 512, 512, 2, SPECULATE_TREE) == all);
+}
+
+// Side by side with others, whose state is dropped in the middle of the reply, and from a prefix.
+static void test_again(void **state) {
+    const struct fixture *f = *state;
+    struct session *s = open_session(f, WINDOW, 200, 2);
+    struct request r = request_of(f, SPECULATE_TREE);
+    struct sequence *prefix = NULL;
+    struct reply y[CROWD];
+    struct job *j[CROWD];
+    struct batch *b;
+    const uint64_t want = hash_of(s, &r);
+    int stepped = 1, drops = 0;
+    assert_int_equal(batch_create(&b, s, CROWD, NULL), 0);
+    for (int i = 0; i < CROWD; i++) {
+        r.how = i % 2 ? SPECULATE_OFF : SPECULATE_TREE;
+        assert_int_equal(batch_join(b, &r, &y[i], &j[i], NULL), 0);
+    }
+    while (stepped) {
+        assert_int_equal(batch_step(b, &stepped, NULL), 0);
+        for (int i = 0; i < 2; i++)
+            if (y[i].n > 70 + 20 * i && !job_ended(j[i]) && !(drops >> i & 1)) {
+                assert_int_equal(job_drop(j[i], NULL), 0);
+                drops |= 1 << i;
+            }
+    }
+    assert_int_equal(drops, 3);
+    for (int i = 0; i < CROWD; i++)
+        assert_true(y[i].hash == want && y[i].n == NEW);
+    assert_true(y[0].recomputed > PROMPT);
+    batch_destroy(b);
+    for (int i = 0; i < CROWD; i++)
+        reply_fini(&y[i]);
+    assert_int_equal(session_prefill(s, f->prompt, 200, &prefix, NULL), 0);
+    r.prefix = prefix;
+    assert_true(hash_of(s, &r) == want);
+    sequence_destroy(prefix);
+    session_close(s);
+}
+
+static uint64_t go_on(struct transcript *t, const struct fixture *f, int64_t n) {
+    struct request r = request_of(f, SPECULATE_TREE);
+    struct reply y;
+    r.max_tokens = n;
+    assert_int_equal(transcript_generate(t, &r, &y, NULL), 0);
+    uint64_t hash = y.hash;
+    reply_fini(&y);
+    return hash;
+}
+
+// A reply in parts, cut back and made again, and from a file. A second turn reads all before it as
+// a prompt, as does a text that holds the first reply from the begin.
+static void test_turns(void **state) {
+    const struct fixture *f = *state;
+    struct session *s = open_session(f, WINDOW, 150, 2);
+    struct transcript *t, *u;
+    struct snapshot *mark;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/test_window_%d.ckpt", (int)getpid());
+    assert_int_equal(transcript_create(&t, s, NULL), 0);
+    assert_int_equal(transcript_append(t, f->prompt, PROMPT, NULL), 0);
+    go_on(t, f, 90);
+    assert_int_equal(transcript_save(t, &mark, NULL), 0);
+    assert_int_equal(snapshot_write(mark, path, NULL), 0);
+    snapshot_destroy(mark);
+    assert_int_equal(transcript_fork(t, &u, NULL), 0);
+    const uint64_t want = go_on(t, f, 60);
+    assert_true(go_on(u, f, 60) == want);
+    assert_int_equal(transcript_cut(u, PROMPT + 90, NULL), 0);
+    assert_true(go_on(u, f, 60) == want);
+    assert_int_equal(snapshot_read(&mark, s, path, NULL), 0);
+    assert_int_equal(snapshot_prompt(mark), PROMPT);
+    assert_int_equal(transcript_restore(u, mark, NULL), 0);
+    assert_true(go_on(u, f, 60) == want);
+    assert_int_equal(transcript_append(t, f->prompt, 50, NULL), 0);
+    const uint64_t second = go_on(t, f, NEW);
+    transcript_destroy(u);
+    assert_int_equal(transcript_create(&u, s, NULL), 0);
+    assert_int_equal(transcript_append(u, transcript_tokens(t), PROMPT + 200, NULL), 0);
+    assert_true(go_on(u, f, NEW) == second);
+    snapshot_destroy(mark);
+    transcript_destroy(t);
+    transcript_destroy(u);
+    session_close(s);
+    static const int64_t others[] = {0, 64};
+    for (size_t i = 0; i < ARRAY(others); i++) {
+        struct err e = {0};
+        s = open_session(f, others[i], 150, 2);
+        assert_int_equal(snapshot_read(&mark, s, path, &e), ERR_MISMATCH);
+        assert_non_null(strstr(e.text, "--fa-window"));
+        session_close(s);
+    }
+    unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways),
+                                       cmocka_unit_test(test_right_guesses),
+                                       cmocka_unit_test(test_again), cmocka_unit_test(test_turns)};
+    int failed = cmocka_run_group_tests_name("recurrent", tests, setup_recurrent, teardown);
+    failed += cmocka_run_group_tests_name("plain", tests, setup_plain, teardown);
+    return failed + cmocka_run_group_tests_name("latent", tests, setup_latent, teardown);
+}
