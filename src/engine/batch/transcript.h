@@ -46,7 +46,8 @@ int transcript_save(const struct transcript *t, struct snapshot **out, struct er
 int transcript_restore(struct transcript *t, const struct snapshot *b, struct err *e);
 int64_t snapshot_ready(const struct snapshot *b); // tokens, the first ones, whose state it holds
 // Tokens, first ones, whose state is that of one prompt's beginning: all, but where prompts are
-// read sparsely those of the first prompt, what stands after it being read in full.
+// read sparsely those of the first prompt, what stands after it being read in full, and where
+// replies see a window those before the newest reply.
 int64_t snapshot_prompt(const struct snapshot *b);
 int64_t snapshot_bytes(const struct snapshot *b); // without shared pages
 void snapshot_destroy(struct snapshot *b);        // NULL is allowed
