@@ -42,6 +42,8 @@ static void pick_prompt(struct scenario *s, const struct pair *p, struct rng *g)
     int64_t n = pick_length(g);
     if (p->lends && n <= PAIR_FEW) // longer than passes that borrow nothing
         n += PAIR_FEW;
+    if (p->viewed) // of which some is out of sight
+        n += 2 * KV_PAGE;
     for (int64_t i = 0; i < n;) {
         int64_t run = 1 + rng_below(g, 12);
         bool copy = i > 12 && rng_below(g, 2);

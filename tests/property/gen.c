@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/num.h"
 #include "models/checkpoint.h"
 #include "spec/constraint/masks.h"
 #include "support/bytes.h"
@@ -54,15 +55,19 @@ static bool is_stop(void *arg, int32_t token) {
 static int feed(struct group *g, struct sequence *seq, const int32_t *tokens, int64_t n,
                 struct err *e) {
     struct member *m = &g->feeder;
+    int rc = 0;
     m->seq = seq;
     m->phase = MEMBER_PROMPT;
-    m->piece = tokens;
-    m->n_piece = n;
     m->choose = false;
-    int rc = step_run(g->step, &m, 1, e);
-    if (!rc && m->rc)
-        *e = m->err;
-    return rc ? rc : m->rc;
+    for (int64_t done = 0; done < n && !rc; done += m->n_piece) {
+        m->piece = tokens + done;
+        m->n_piece = min_i64(n - done, sequence_view_end(seq) - sequence_len(seq));
+        rc = step_run(g->step, &m, 1, e);
+        if (!rc && m->rc)
+            *e = m->err;
+        rc = rc ? rc : m->rc;
+    }
+    return rc;
 }
 
 // How many tokens the sequence must hold before the next one can be chosen.
@@ -303,6 +308,7 @@ static void prepare(struct player *p, struct left *free) {
     m->piece = p->known + len;
     m->n_piece = left < p->g.w->chunk ? left : p->g.w->chunk;
     m->n_piece = m->n_piece < free->rows ? m->n_piece : free->rows;
+    m->n_piece = min_i64(m->n_piece, sequence_view_end(p->seq) - len);
     m->n_known = 0;
     if (left > 0 && r->prompt_logprobs && len < r->n_prompt - 1) {
         m->n_piece = m->n_piece < free->sampled + 1 ? m->n_piece : free->sampled + 1;
@@ -396,6 +402,8 @@ static int take(struct group *g, struct player *p, bool trees, struct err *e) {
         count_path(g->f, p);
         count_drafters(g->f, p);
         count_several(g->f, p);
+        g->f->count[FEATURE_VIEWED] +=
+            w->count > 1 && view_skipped(&p->seq->spec.view, p->before) > 0;
         g->f->count[FEATURE_PRICED_TREE] += p->m.tree.n > 1 && is_priced(p->g.w);
     }
     if (piece && take_known(g, p, trees, e))

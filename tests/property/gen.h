@@ -15,7 +15,7 @@
 #include "support/automaton.h"
 #include "support/tap_reader.h"
 
-enum { GEN_MAX = 256, GEN_PROMPT_MAX = 160, GEN_MEMBERS = 16 };
+enum { GEN_MAX = 256, GEN_PROMPT_MAX = 272, GEN_MEMBERS = 16 };
 
 // What is to be decoded: the same for all ways.
 struct gen_request {
