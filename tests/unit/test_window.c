@@ -199,6 +199,28 @@ static uint64_t go_on(struct transcript *t, const struct fixture *f, int64_t n) 
     return hash;
 }
 
+// A next turn is read from the last prompt's end on, also where states cannot be cut to it.
+static void test_reads_again(void **state) {
+    const struct fixture *f = *state;
+    struct session *s = open_session(f, WINDOW, 150, 2);
+    struct request r = request_of(f, SPECULATE_TREE);
+    struct transcript *t;
+    struct reply y;
+    r.max_tokens = 90;
+    assert_int_equal(transcript_create(&t, s, NULL), 0);
+    assert_int_equal(transcript_append(t, f->prompt, PROMPT, NULL), 0);
+    go_on(t, f, 90);
+    assert_int_equal(transcript_append(t, f->prompt, 40, NULL), 0);
+    assert_true(transcript_ready(t) > PROMPT - 32 && transcript_ready(t) <= PROMPT);
+    assert_int_equal(transcript_generate(t, &r, &y, NULL), 0);
+    assert_true(y.fed >= 130 && y.fed < 130 + 32);
+    reply_fini(&y);
+    assert_int_equal(transcript_cut(t, PROMPT, NULL), 0);
+    assert_true(transcript_ready(t) == 0 || transcript_ready(t) == PROMPT);
+    transcript_destroy(t);
+    session_close(s);
+}
+
 // A reply in parts, cut back and made again, and from a file. A second turn reads all before it as
 // a prompt, as does a text that holds the first reply from the begin.
 static void test_turns(void **state) {
@@ -245,9 +267,10 @@ static void test_turns(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways),
-                                       cmocka_unit_test(test_right_guesses),
-                                       cmocka_unit_test(test_again), cmocka_unit_test(test_turns)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ways), cmocka_unit_test(test_right_guesses),
+        cmocka_unit_test(test_again), cmocka_unit_test(test_reads_again),
+        cmocka_unit_test(test_turns)};
     int failed = cmocka_run_group_tests_name("recurrent", tests, setup_recurrent, teardown);
     failed += cmocka_run_group_tests_name("plain", tests, setup_plain, teardown);
     return failed + cmocka_run_group_tests_name("latent", tests, setup_latent, teardown);

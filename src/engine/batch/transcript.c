@@ -21,6 +21,9 @@ struct transcript {
     // as it was. Where replies have a rule of views it is where the newest prompt ended, which is
     // all that stands before the newest reply.
     int64_t first;
+    // State at the newest prompt's end or shortly before, where replies have a rule of views and
+    // states cannot be cut to it; NULL: none.
+    struct checkpoint *mark;
 };
 
 struct snapshot {
@@ -43,6 +46,7 @@ void transcript_destroy(struct transcript *t) {
     if (!t)
         return;
     sequence_destroy(t->seq);
+    checkpoint_destroy(t->mark);
     free(t->ids);
     free(t);
 }
@@ -91,9 +95,24 @@ static int64_t sparse_end(int64_t first) {
     return first ? first : INT64_MAX;
 }
 
+static void keep_mark(void *arg, struct checkpoint *c, const struct err *e) {
+    struct transcript *t = arg;
+    (void)e; // without one the text is read from its begin
+    checkpoint_destroy(t->mark);
+    t->mark = c;
+}
+
+// Goes on from the mark, where it has more than the state.
+static void use_mark(struct transcript *t) {
+    if (t->mark && t->seq && checkpoint_usable(t->mark) &&
+        transcript_ready(t) < checkpoint_len(t->mark))
+        (void)sequence_restore(t->seq, t->mark, NULL);
+}
+
 // The text is all prompt from now on; state of replies has been cut off.
 static int begin_prompt(struct transcript *t, struct err *e) {
     t->first = 0;
+    use_mark(t);
     return t->seq ? sequence_sparse(t->seq, sparse_end(0), e) : 0;
 }
 
@@ -129,6 +148,8 @@ int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
     if (rc)
         return rc;
     t->n = n;
+    if (t->mark && checkpoint_len(t->mark) > n)
+        keep_mark(t, NULL, NULL);
     return n > t->first ? 0 : begin_prompt(t, e);
 }
 
@@ -140,6 +161,11 @@ static int prepare_request(struct transcript *t, const struct request *r, int64_
     if (!rc)
         rc = cut_state(t, n - 1, e); // a request runs one token at least
     return rc || t->seq ? rc : model_sequence(session_model(t->s), &t->seq, e);
+}
+
+static bool wants_mark(const struct transcript *t) {
+    const struct sequence_spec spec = model_spec(session_model(t->s));
+    return spec.view.window > 0 && spec.n_recurrent > 0;
 }
 
 int transcript_generate(struct transcript *t, const struct request *r, struct reply *out,
@@ -163,6 +189,12 @@ int transcript_generate(struct transcript *t, const struct request *r, struct re
     if (r->max_tokens > 0 && !first)
         first = n;
     q.sparse_end = sparse_end(first);
+    if (first == n && r->max_tokens > 0 && !r->n_checkpoints && wants_mark(t)) {
+        q.checkpoint_at = &n;
+        q.n_checkpoints = 1;
+        q.checkpoint = keep_mark;
+        q.checkpoint_arg = t;
+    }
     rc = session_generate(t->s, &q, out, e);
     append_tokens(t, out->ids, out->n);
     if (out->n)
@@ -237,6 +269,7 @@ int transcript_restore(struct transcript *t, const struct snapshot *b, struct er
     }
     append_tokens(&fresh, b->ids, b->n);
     free(t->ids);
+    checkpoint_destroy(t->mark);
     fresh.seq = t->seq;
     *t = fresh;
     return 0;
