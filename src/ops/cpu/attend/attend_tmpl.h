@@ -167,9 +167,9 @@ INLINE void stored_weigh_rows(const struct stored_weigh *w, int i, int xs, int c
 
 INLINE void stored_weigh_of(const struct stored_weigh *w, int codec) {
     int i = 0;
-    if (SIDE == 4 && w->n_x == 4)
+    if (w->n_x == 4)
         stored_weigh_rows(w, 0, 4, codec);
-    else if (SIDE == 4 && w->n_x == 3)
+    else if (w->n_x == 3)
         stored_weigh_rows(w, 0, 3, codec);
     else {
         for (; i + 2 <= w->n_x; i += 2)

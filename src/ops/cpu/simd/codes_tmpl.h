@@ -33,7 +33,7 @@ static void load_q8_0(const void *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i += 32, p += 34) {
         uint16_t h;
         memcpy(&h, p, 2);
-        vf d = v_set(v_one_f16(h));
+        vf d = v_set_f16(h);
         v_store(dst + i, v_mul(d, v_from_i8((const int8_t *)p + 2)));
         v_store(dst + i + 16, v_mul(d, v_from_i8((const int8_t *)p + 18)));
     }
@@ -93,7 +93,7 @@ INLINE vf coded_16(int codec, const unsigned char *codes, const unsigned char *s
         memcpy(&m, s + 2, sizeof m);
     if (codec == KV_Q5_0 || codec == KV_Q5_1 || codec == KV_TQ3_0)
         memcpy(&bits, s + z.scales - 4 + 2 * half, sizeof bits);
-    const vf scale = v_set(v_one_f16(d));
+    const vf scale = v_set_f16(d);
     if (codec == KV_Q8_0)
         return v_mul(scale, v_from_i8((const int8_t *)q + 16 * half));
     if (codec == KV_Q4_0)
@@ -103,7 +103,7 @@ INLINE vf coded_16(int codec, const unsigned char *codes, const unsigned char *s
     if (codec == KV_TQ3_0)
         return v_mul(scale, v_from_tq3(q, half, bits));
     const vf code = codec == KV_Q4_1 ? v_from_u4(q, half) : v_from_u5(q, half, bits);
-    return v_fma(scale, code, v_set(v_one_f16(m)));
+    return v_fma(scale, code, v_set_f16(m));
 }
 
 static void kv_store_f16(const float *x, unsigned char *codes, unsigned char *scales, int64_t n) {

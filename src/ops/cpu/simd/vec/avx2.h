@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen lanes as two AVX2 registers, under the names of avx512.h. Included by
-// ops/cpu/simd/row/avx2.c only.
+// Sixteen lanes as two AVX2 registers, under the names of avx512.h. For ops/cpu/simd/row/avx2.c.
 #ifndef COPPICE_OPS_CPU_SIMD_VEC_AVX2_H
 #define COPPICE_OPS_CPU_SIMD_VEC_AVX2_H
 
@@ -183,7 +182,11 @@ INLINE vf v_from_bytes(__m128i q) {
 }
 
 INLINE vf v_from_i8(const int8_t *p) {
-    return v_from_bytes(load128(p));
+    return (vf){from_i8(p), from_i8(p + 8)};
+}
+
+INLINE vf v_set_f16(uint16_t h) {
+    return (vf){set_f16(h), set_f16(h)};
 }
 
 // Of the eight centroids of TQ3_0, by bytes.

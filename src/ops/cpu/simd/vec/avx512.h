@@ -186,6 +186,10 @@ INLINE vf v_from_i8(const int8_t *p) {
     return v_from_bytes(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
+INLINE vf v_set_f16(uint16_t h) {
+    return v_set(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))));
+}
+
 // Of the eight centroids of TQ3_0, by bytes.
 INLINE vf v_centroids(__m128i c) {
     static const float centroid[8] = KV_TQ3_CENTROIDS;

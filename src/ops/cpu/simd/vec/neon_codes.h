@@ -56,8 +56,8 @@ INLINE vf v_from_f16(const uint16_t *p) {
     return (vf){from_f16(p), from_f16(p + 4), from_f16(p + 8), from_f16(p + 12)};
 }
 
-INLINE float v_one_f16(uint16_t h) {
-    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+INLINE vf v_set_f16(uint16_t h) {
+    return v_set(vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0));
 }
 
 // Eight numbers to the nearest, ties to even.

@@ -17,6 +17,15 @@ INLINE __m256 from_bf16(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p)), 16));
 }
 
+INLINE __m256 from_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+INLINE __m256 set_f16(uint16_t h) {
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
+}
+
 INLINE void v_store_codes(int8_t *q, vcodes v) {
     _mm256_storeu_si256((__m256i *)(void *)q, v);
 }
@@ -35,10 +44,6 @@ INLINE void code_sums(const vcodes v[4], v4i half[2]) {
     all = _mm256_sub_epi32(all, _mm256_set1_epi32(16 * 128));
     half[0] = (v4i)_mm256_castsi256_si128(all);
     half[1] = (v4i)_mm256_extracti128_si256(all, 1);
-}
-
-INLINE float v_one_f16(uint16_t h) {
-    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
 }
 
 // Eight numbers to the nearest, ties to even.
