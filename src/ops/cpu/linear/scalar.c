@@ -6,16 +6,26 @@
 #include "formats/quant/quant.h"
 #include "ops/cpu/simd/row/row.h"
 
-// The code of one weight, without its offset.
-static int code_of(const struct form *f, const unsigned char *group, int k, int lane) {
-    if (f->bits < 8) {
-        int j = k / 4, at = lane * 4 + k % 4, byte = group[j % 4 * 64 + at];
-        int code = j < 4 ? byte & 15 : byte >> 4;
-        if (f->bits == 6)
-            code += (group[256 + j % 2 * 64 + at] >> j / 2 * 2 & 3) << 4;
-        return code - (f->shift ? 1 << f->shift : 0);
+// The codes of a lane's weights in a group, without their offset.
+static void codes_of(const struct form *f, const unsigned char *group, int lane,
+                     int8_t code[GROUP]) {
+    enum { HALF = GROUP / 2, HIGH = 256 }; // where the two high bits begin
+    const unsigned char *at = group + lane * 4;
+    int offset = f->shift ? 1 << f->shift : 0;
+    if (f->bits == 8) {
+        for (int k = 0; k < GROUP; k++)
+            code[k] = (int8_t)at[k / 4 * 64 + k % 4];
+        return;
     }
-    return (int8_t)group[k / 4 * 64 + lane * 4 + k % 4];
+    for (int k = 0; k < HALF; k++) {
+        int byte = at[k / 4 * 64 + k % 4];
+        code[k] = (int8_t)((byte & 15) - offset);
+        code[HALF + k] = (int8_t)((byte >> 4) - offset);
+    }
+    if (f->bits == 6)
+        for (int k = 0; k < GROUP; k++)
+            code[k] =
+                (int8_t)(code[k] + ((at[HIGH + k / 4 % 2 * 64 + k % 4] >> k / 8 * 2 & 3) << 4));
 }
 
 static float half_at(const unsigned char *p, int i) {
@@ -46,28 +56,30 @@ static void scale_of(const struct form *f, const unsigned char *at, int64_t grou
     }
 }
 
-// One output row of a tile.
-struct output {
-    const struct form *f;
-    const unsigned char *codes, *scales;
-    int lane;
+// A group of one output row, taken apart once for all activation rows.
+struct group {
+    int8_t code[GROUP];
+    float scale[2], min[2]; // of each sub-group
 };
 
+static void read_group(const struct form *f, const unsigned char *codes,
+                       const unsigned char *scales, int64_t g, int lane, struct group *o) {
+    codes_of(f, codes + g * group_bytes(*f), lane, o->code);
+    for (int s = 0; s < f->subs; s++)
+        scale_of(f, scales, g, s, lane, &o->scale[s], &o->min[s]);
+}
+
 // q: the group's codes of row i of block b.
-static float add_group(const struct output *o, float acc, int64_t g, const int8_t *q,
+static float add_group(const struct form *f, const struct group *w, float acc, const int8_t *q,
                        const struct act_block *b, int i) {
-    const struct form *f = o->f;
-    const unsigned char *group = o->codes + g * group_bytes(*f);
     int width = GROUP / f->subs;
     for (int s = 0; s < f->subs; s++) {
-        float scale, min;
-        scale_of(f, o->scales, g, s, o->lane, &scale, &min);
         int sum = 0;
         for (int k = s * width; k < (s + 1) * width; k++)
-            sum += code_of(f, group, k, o->lane) * q[k];
-        acc = fmaf((float)sum, scale * b->d[i], acc);
+            sum += w->code[k] * q[k];
+        acc = fmaf((float)sum, w->scale[s] * b->d[i], acc);
         if (f->min)
-            acc = fmaf(-min, f->subs == 1 ? b->ds[i] : b->ds16[s][i], acc);
+            acc = fmaf(-w->min[s], f->subs == 1 ? b->ds[i] : b->ds16[s][i], acc);
     }
     return acc;
 }
@@ -78,20 +90,20 @@ static void put(const struct linear_part *p, float *out, float value) {
 
 static void linear_quant(const struct linear_part *p) {
     const struct weight *w = p->w;
+    const struct form *f = code_form(w->form);
     const struct act_block *b = act_blocks(p->in, p->row);
-    for (int64_t at = 0; at < p->tiles * p->n; at++) {
-        int64_t t = at / p->n;
-        int i = (int)(at % p->n);
-        struct output o = {.f = code_form(w->form),
-                           .codes = w->data + (p->tile + t) * w->tile_bytes};
-        const int8_t *q = p->in->q + (p->row + i) * p->in->stride;
-        o.scales = o.codes + w->scales_at;
-        for (o.lane = 0; o.lane < TILE; o.lane++) {
-            float acc = 0;
-            for (int64_t g = 0; g < w->k / GROUP; g++)
-                acc = add_group(&o, acc, g, q + g * GROUP, b + g, i);
-            put(p, p->out + i * p->stride + t * TILE + o.lane, acc);
+    const int8_t *q = p->in->q + p->row * p->in->stride;
+    for (int64_t at = 0; at < p->tiles * TILE; at++) {
+        const unsigned char *codes = w->data + (p->tile + at / TILE) * w->tile_bytes;
+        struct group group;
+        float acc[ROWS] = {0};
+        for (int64_t g = 0; g < w->k / GROUP; g++) {
+            read_group(f, codes, codes + w->scales_at, g, (int)(at % TILE), &group);
+            for (int i = 0; i < p->n; i++)
+                acc[i] = add_group(f, &group, acc[i], q + i * p->in->stride + g * GROUP, b + g, i);
         }
+        for (int i = 0; i < p->n; i++)
+            put(p, p->out + i * p->stride + at, acc[i]);
     }
 }
 
