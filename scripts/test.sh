@@ -11,9 +11,10 @@
 # had is skipped with a word. --all has more cases of the longest tests, and adds golden models under sanitizers, the agents and other clients
 # of scripts/test_clients.sh, ThreadSanitizer, a clang build, clang-tidy on the sources, and fuzzes
 # each target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores: 40
-# minutes on one. While the steps with the release program run, which mostly wait, the later builds
-# are made ahead with the processor's idle time; each is repeated in its own step, where a failure
-# shows. Logs are in build/logs. What was skipped is listed again at the end; the last line of output is
+# minutes on one. While the steps with the release program run, which often wait, the later builds
+# are made ahead and, without --all, the tests under sanitizers run, with the processor's idle time;
+# each build is repeated in its own step, where a failure shows, and tests are counted there. Logs are
+# in build/logs. What was skipped is listed again at the end; the last line of output is
 # "N passed, N failed".
 set -u
 trap 'kill 0' INT # builds in the background do not hear it
@@ -35,7 +36,11 @@ limit=(timeout -k 10 1200) # for a check that hangs; see also the test presets
 jobs=$(nproc)
 skips=$logs/skipped
 mkdir -p "$logs"
+rm -f "$logs"/ctest-*.seconds
 : >"$skips"
+# Golden models add arithmetic, which the release build has checked, and minutes: with --all only.
+asan_tests=()
+[ "$all" = 1 ] || asan_tests=(-LE golden)
 
 # skip WHAT: WHY, or lines of a log that say so; they are listed again at the end.
 skip() { printf 'skipped  %s\n' "$1" | tee -a "$skips"; }
@@ -63,12 +68,20 @@ build() {
     cmake --preset "$@" "-DCOPPICE_LONG_TESTS=$all" && cmake --build --preset "$1" -j "$jobs"
 }
 
-# suite PRESET [CTEST-ARGUMENT]...: builds, then counts every test of ctest.
+# run_tests PRESET [CTEST-ARGUMENT]...: its output goes to a log, and the seconds it took.
+run_tests() {
+    local preset=$1 start=$SECONDS
+    shift
+    ctest --preset "$preset" -j "$jobs" "$@" >"$logs/ctest-$preset.log" 2>&1
+    echo $((SECONDS - start)) >"$logs/ctest-$preset.seconds"
+}
+
+# suite PRESET [CTEST-ARGUMENT]...: builds, then counts every test of ctest, which may have run ahead.
 suite() {
-    local preset=$1 start=$SECONDS log=$logs/ctest-$1.log summary total bad
+    local preset=$1 log=$logs/ctest-$1.log summary total bad
     shift
     step "build-$preset" build "$preset" || return
-    ctest --preset "$preset" -j "$jobs" "$@" >"$log" 2>&1
+    [ -e "$logs/ctest-$preset.seconds" ] || run_tests "$preset" "$@"
     summary=$(grep -E 'tests passed, [0-9]+ tests failed out of' "$log")
     total=$(sed -n 's/.* failed out of \([0-9]*\)$/\1/p' <<<"$summary")
     bad=$(sed -n 's/.*tests passed, \([0-9]*\) tests failed.*/\1/p' <<<"$summary")
@@ -79,7 +92,7 @@ suite() {
     passed=$((passed + total - bad))
     failed=$((failed + bad))
     note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "ctest-$preset: $total tests" \
-        $((SECONDS - start))
+        "$(<"$logs/ctest-$preset.seconds")"
     [ "$bad" = 0 ] || tail -n 80 "$log"
 }
 
@@ -96,7 +109,7 @@ find_tool() {
 
 sources() { find include src tests examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort; }
 
-check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
+check_format() { sources | xargs -P "$jobs" -n 50 clang-format-19 --dry-run --Werror; }
 
 # Two architectures, the oldest, which lacks most of what the others have, and the one with most
 # kernels, show that the kernels compile. That shows in a quarter of the time without most of the
@@ -127,13 +140,16 @@ build_engine() { build engine && golden_alone engine; }
 # build_fuzz PRESET COMPILER
 build_fuzz() { CC=$2 build "$1"; }
 
-# The builds of later steps, with what the steps of now leave of the processor.
-build_ahead() {
+# The builds of later steps and the tests under AddressSanitizer, with what the steps of now leave of
+# the processor.
+ahead() {
+    local sanitized=
     renice -n 10 "$BASHPID"
     ! command -v nvcc || cuda_kernels
-    build asan
+    build asan && sanitized=1
     ! command -v aarch64-linux-gnu-gcc || build engine-aarch64
     [ -z "$clang" ] || build_fuzz fuzz "$clang"
+    [ -z "$sanitized" ] || [ "$all" = 1 ] || run_tests asan "${asan_tests[@]}"
 }
 
 # counted NAME UNIT COMMAND...: a script whose last line is "N passed, M failed"; each of these counts.
@@ -221,7 +237,7 @@ fi
 step lint python3 scripts/lint.py
 suite release
 clang=$(find_tool clang)
-build_ahead >"$logs/build-ahead.log" 2>&1 &
+ahead >"$logs/ahead.log" 2>&1 &
 step command-line "${limit[@]}" scripts/test_cli.sh build/release/coppice
 counted completion checks scripts/test_completion.sh build/release/coppice
 step packaging "${limit[@]}" scripts/test_packaging.sh build/release/coppice
@@ -242,12 +258,7 @@ browser
 # Debian packages in clean roots of Debian 12 and 13.
 counted deb checks scripts/test_deb.sh
 wait # two builds of one folder would break it
-# Golden models add arithmetic, which the release build has checked, and minutes: with --all only.
-if [ "$all" = 1 ]; then
-    suite asan
-else
-    suite asan -LE golden
-fi
+suite asan "${asan_tests[@]}"
 # The engine alone, for ARM under qemu-user.
 counted arm checks scripts/test_arm.sh || step build-engine build_engine
 if command -v nvcc >/dev/null; then
