@@ -222,35 +222,40 @@ INLINE __m256 numbers(enum code_form form, const unsigned char *p, int64_t i) {
     return halves(p + i * 2);
 }
 
-INLINE void number_row(enum code_form form, const struct linear_part *part, int64_t t, int i) {
-    int64_t k = part->w->k;
+// Rows [i, i + n) by `wide` halves of the outputs from h on, constants with n * wide at most 3:
+// four partial sums each.
+INLINE void number_rows(enum code_form form, const struct linear_part *part, int64_t t, int i,
+                        int n, int h, int wide) {
+    int64_t k = part->w->k, stride = part->in->stride, at = 0;
     const unsigned char *p = part->w->data + (part->tile + t) * part->w->tile_bytes;
-    const float *x = part->in->x + (part->row + i) * part->in->stride;
+    const float *x = part->in->x + (part->row + i) * stride;
     float *out = part->out + i * part->stride + t * TILE;
-    __m256 acc[4][2];
-    for (int s = 0; s < 4; s++)
-        acc[s][0] = acc[s][1] = _mm256_setzero_ps();
-    int64_t at = 0;
-    for (; at + 4 <= k; at += 4)
-        for (int s = 0; s < 4; s++)
-            for (int h = 0; h < 2; h++)
-                acc[s][h] = _mm256_fmadd_ps(numbers(form, p, (at + s) * TILE + 8 * h),
-                                            _mm256_set1_ps(x[at + s]), acc[s][h]);
-    for (int s = 0; s < 3; s++)
-        for (int h = 0; h < 2 && at + s < k; h++)
-            acc[s][h] = _mm256_fmadd_ps(numbers(form, p, (at + s) * TILE + 8 * h),
-                                        _mm256_set1_ps(x[at + s]), acc[s][h]);
-    for (int h = 0; h < 2; h++)
-        put(part, out + 8 * h,
-            _mm256_add_ps(_mm256_add_ps(acc[0][h], acc[1][h]),
-                          _mm256_add_ps(acc[2][h], acc[3][h])));
+    __m256 acc[3][4];
+    UNROLL for (int r = 0; r < n * wide; r++) UNROLL for (int s = 0; s < 4; s++) acc[r][s] =
+        _mm256_setzero_ps();
+    for (; at < k; at += 4)
+        UNROLL for (int s = 0; s < 4; s++) UNROLL for (int v = 0; v < wide; v++) {
+            if (at + s >= k)
+                continue;
+            __m256 w = numbers(form, p, (at + s) * TILE + 8 * (h + v));
+            UNROLL for (int r = 0; r < n; r++) acc[r * wide + v][s] =
+                _mm256_fmadd_ps(w, _mm256_set1_ps(x[r * stride + at + s]), acc[r * wide + v][s]);
+        }
+    UNROLL for (int r = 0; r < n * wide; r++) put(
+        part, out + r / wide * part->stride + 8 * (h + r % wide),
+        _mm256_add_ps(_mm256_add_ps(acc[r][0], acc[r][1]), _mm256_add_ps(acc[r][2], acc[r][3])));
 }
 
 #define NUMBERS(name, form)                                                                        \
     static void linear_##name(const struct linear_part *p) {                                       \
-        for (int64_t t = 0; t < p->tiles; t++)                                                     \
-            for (int i = 0; i < p->n; i++)                                                         \
-                number_row(form, p, t, i);                                                         \
+        for (int64_t t = 0; t < p->tiles; t++) {                                                   \
+            int i = 0;                                                                             \
+            for (; i + 3 <= p->n; i += 3)                                                          \
+                for (int h = 0; h < 2; h++)                                                        \
+                    number_rows(form, p, t, i, 3, h, 1);                                           \
+            for (; i < p->n; i++)                                                                  \
+                number_rows(form, p, t, i, 1, 0, 2);                                               \
+        }                                                                                          \
     }
 NUMBERS(f32, FORM_F32)
 NUMBERS(f16, FORM_F16)
