@@ -18,7 +18,7 @@ for mode in --quick ""; do
         check "suite $suite $mode" listed "gpu_tests.* $suite\$"
     done
     for path in auto mma small; do
-        for family in linear gdn gdn_many gdn_layer attend attend_many sparse choice values rows moe \
+        for family in linear gdn gdn_many gdn_layer attend attend_many sparse choice conv values rows moe \
             heads mass sample; do
             check "opcheck of $family, $path $mode" listed "cuda:$path --only $family opcheck\$"
         done

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that treat values one by one: scaling with a soft cap, activations of two arrays, and the
-// convolution along the rows of blocks.
+// Ops that treat values one by one: scaling with a soft cap, and activations of two arrays.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,7 @@ enum { N = 7, K = 1120, GATE = K + 32, UP = 3 * K }; // rows, values, strides
 
 static bool has_values(struct check *c) {
     const bool scale = CHECK_HAS(c, scale), activate = CHECK_HAS(c, activate);
-    const bool conv = CHECK_HAS(c, block_conv);
-    return scale && activate && conv;
+    return scale && activate;
 }
 
 // x, which is [N][K], scaled by 3 and capped in place.
@@ -52,90 +50,9 @@ static void run_activate(struct check *c, struct exec *x, const struct activate_
     buffers_close(&r);
 }
 
-// Blocks of BLOCK rows of K values; own kernels lie in rows that are wider.
-enum { BLOCK = 5, BLOCKS = 3, ROWS = BLOCK * BLOCKS, TAPS = 3, OWN = 300 };
-
-struct conv_case {
-    const float *in, *base, *own; // [ROWS][K], [TAPS][K], [ROWS][OWN]
-    int first, n;                 // rows of it, whole blocks
-    int taps, group;
-    bool add;
-};
-
-static void run_conv(struct check *c, struct exec *x, const struct conv_case *w, float *out) {
-    struct buffers r;
-    buffers_open(&r, c, x);
-    const float *in = buffers_in(&r, w->in, (size_t)ROWS * K * sizeof *in);
-    const float *base = buffers_in(&r, w->base, (size_t)TAPS * K * sizeof *base);
-    const float *own = buffers_in(&r, w->own, (size_t)ROWS * OWN * sizeof *own);
-    float *to = buffers_io(&r, out, (size_t)w->n * K * sizeof *out);
-    exec_ops(x)->block_conv(x, &(struct block_conv_args){.in = in + (int64_t)w->first * K,
-                                                         .base = base,
-                                                         .own = own + (int64_t)w->first * OWN,
-                                                         .own_stride = OWN,
-                                                         .n = w->n,
-                                                         .dim = K,
-                                                         .block = BLOCK,
-                                                         .taps = w->taps,
-                                                         .group = w->group,
-                                                         .out = to,
-                                                         .add = w->add});
-    buffers_close(&r);
-}
-
-// The sum in double.
-static double conv_value(const struct conv_case *w, int i, int at) {
-    double sum = 0;
-    for (int o = 0; o < w->taps && o <= i % BLOCK; o++)
-        sum += ((double)w->base[o * K + at] +
-                (double)w->own[i * OWN + o * (K / w->group) + at / w->group]) *
-               (double)w->in[(i - o) * K + at];
-    return sum;
-}
-
-static void check_conv(struct check *c) {
-    static const struct {
-        int taps, group;
-        bool add;
-    } forms[] = {{2, 16, false}, {3, 112, true}, {1, 32, false}};
-    float *in = random_floats(&c->rng, ROWS * K, 2), *base = random_floats(&c->rng, TAPS * K, 1);
-    float *own = random_floats(&c->rng, ROWS * OWN, 1), *old = random_floats(&c->rng, ROWS * K, 1);
-    float *a = calloc(ROWS * K, sizeof *a), *b = calloc(ROWS * K, sizeof *b);
-    struct tally t = {0};
-    double worst = 0;
-    int64_t diff = a && b ? 0 : 1;
-    for (size_t i = 0; !diff && i < sizeof forms / sizeof *forms; i++) {
-        struct conv_case w = {in, base, own, 0, ROWS, forms[i].taps, forms[i].group, forms[i].add};
-        memcpy(a, old, ROWS * K * sizeof *a);
-        memcpy(b, old, ROWS * K * sizeof *b);
-        run_conv(c, c->spec, &w, a);
-        run_conv(c, c->exec, &w, b);
-        tally_add(&t, a, b, ROWS * K);
-        for (int j = 0; j < ROWS * K; j++)
-            a[j] = (float)(conv_value(&w, j / K, j % K) + (w.add ? (double)old[j] : 0));
-        worst = fmax(worst, relative_error(b, a, ROWS * K));
-        // The bits of a block are the same without those around it.
-        memcpy(a, old + BLOCK * K, BLOCK * K * sizeof *a);
-        w.first = w.n = BLOCK;
-        run_conv(c, c->exec, &w, a);
-        diff += bit_differences(b + BLOCK * K, a, BLOCK * K);
-    }
-    report_tally(c, &t, a && b, 1e-6, "block_conv", "three forms");
-    report(c, worst < 1e-6 && diff == 0, "block_conv / double", "three forms",
-           "relative error %.1e (max 1e-6), %lld values of a block alone differ", worst,
-           (long long)diff);
-    free(in);
-    free(base);
-    free(own);
-    free(old);
-    free(a);
-    free(b);
-}
-
 void check_values(struct check *c) {
     if (!has_values(c))
         return;
-    check_conv(c);
     for (int capped = 0; capped < 2; capped++) {
         struct tally t = {0};
         float *a = random_floats(&c->rng, N * K, 20), *b = malloc(N * K * sizeof *b);

@@ -15,6 +15,8 @@ void check_linear_rule(struct check *c); // rule E1
 void check_linear_double(struct check *c);
 void check_linear_time(struct check *c);
 void check_weights_time(struct check *c);
+void check_conv(struct check *c);
+void check_conv_rule(struct check *c);
 void check_values(struct check *c);
 void check_values_rule(struct check *c);
 void check_values_double(struct check *c);

@@ -31,6 +31,7 @@ static const struct family families[] = {
     {"attend_many", NULL, check_attend_many_rule, NULL, check_attend_many_time},
     {"sparse", check_sparse, check_sparse_rule, check_sparse_double, check_sparse_time},
     {"choice", check_choice, check_choice_rule, check_choice_double, NULL},
+    {"conv", check_conv, check_conv_rule, NULL, NULL},
     {"values", check_values, check_values_rule, check_values_double, NULL},
     {"rows", check_rows, check_rows_rule, check_rows_double, check_rows_time},
     {"moe", check_moe, check_moe_rule, check_moe_double, check_moe_time},

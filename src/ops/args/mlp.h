@@ -39,6 +39,10 @@ struct norm_args {
     int64_t n, k;
     float *out; // [n][k]; may be in
     bool add;   // out += instead of out = (a norm after a block, before the residual)
+    // Both forms of the same rows, and what comes before them; then w is there, `add` is not set,
+    // and out is neither in nor an array of conv.
+    struct act *act;                    // [n][k], or NULL
+    const struct block_conv_args *conv; // with act: is run first, and adds to `in`; or NULL
 };
 
 // Values times a number, then held within a cap: x = cap tanh(scale x / cap).
@@ -69,8 +73,9 @@ struct block_conv_args {
     int64_t own_stride;
     int64_t n, dim;
     int block, taps, group; // rows of a block; dim is a multiple of group
-    float *out;             // [n][dim]
+    float *out;             // [n][dim]; NULL with act
     bool add;               // out += instead of out =
+    struct act *act;        // [n][dim], in place of out, or NULL
 };
 
 // RMSNorm of each head of dv values, times silu(z).

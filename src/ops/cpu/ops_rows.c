@@ -110,7 +110,11 @@ static void plain_norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
 
 void cpu_norm(struct exec *x, const struct norm_args *a) {
     struct plain_norm u = {&cpu_of(x)->row, a};
+    if (a->conv)
+        cpu_block_conv(x, a->conv);
     cpu_run(cpu_of(x), a->n, a->k / 3, plain_norm_rows, &u);
+    if (a->act)
+        cpu_to_act(x, a->out, a->n, a->k, a->act);
 }
 
 void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
@@ -356,8 +360,9 @@ void cpu_activate(struct exec *x, const struct activate_args *a) {
 
 enum { CONV_PIECE = 64 }; // values of a group that are summed at once
 
-// Values at .. at + n - 1 of row i, which are of one group.
-static void convolve(const struct block_conv_args *a, int64_t i, int64_t at, int64_t n) {
+// Values at .. at + n - 1 of row i, which are of one group, at out.
+static void convolve(const struct block_conv_args *a, int64_t i, int64_t at, int64_t n,
+                     float *out) {
     float y[CONV_PIECE];
     const float *own = a->own + i * a->own_stride + at / a->group;
     const int64_t before = i % a->block, groups = a->dim / a->group;
@@ -369,20 +374,35 @@ static void convolve(const struct block_conv_args *a, int64_t i, int64_t at, int
             y[c] = o ? y[c] + v : v;
         }
     }
-    float *out = a->out + i * a->dim + at;
     for (int64_t c = 0; c < n; c++)
         out[c] = a->add ? out[c] + y[c] : y[c];
 }
 
+struct conv_run {
+    const struct cpu *cpu;
+    const struct block_conv_args *a;
+};
+
 static void convolve_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
-    const struct block_conv_args *a = arg;
-    for (int64_t i = begin; i < end; i++)
-        for (int64_t g = 0; g < a->dim; g += a->group)
-            for (int64_t at = g; at < g + a->group; at += CONV_PIECE)
-                convolve(a, i, at, min_i64(CONV_PIECE, g + a->group - at));
+    const struct conv_run *u = arg;
+    const struct block_conv_args *a = u->a;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t row = 4 * item, stop = min_i64(row + 4, a->n);
+        for (int64_t i = row; i < stop; i++) {
+            float *out = a->act ? a->act->x + i * a->act->stride : a->out + i * a->dim;
+            for (int64_t g = 0; g < a->dim; g += a->group)
+                for (int64_t at = g; at < g + a->group; at += CONV_PIECE)
+                    convolve(a, i, at, min_i64(CONV_PIECE, g + a->group - at), out + at);
+        }
+        if (a->act)
+            act_finish_rows(u->cpu, a->act, row, stop);
+    }
 }
 
 void cpu_block_conv(struct exec *x, const struct block_conv_args *a) {
-    cpu_run(cpu_of(x), a->n, a->dim * a->taps / 4, convolve_rows, (void *)a);
+    struct conv_run u = {cpu_of(x), a};
+    if (a->act)
+        act_shape(a->act, a->n, a->dim);
+    cpu_run(cpu_of(x), ceil_div(a->n, 4), a->dim * a->taps, convolve_rows, &u);
 }

@@ -186,7 +186,8 @@ static void count_to_act(struct exec *x, const float *in, int64_t n, int64_t k, 
 }
 
 static void count_norm(struct exec *x, const struct norm_args *a) {
-    begin_op(x, "norm", TIMING_OTHER, a->n * a->k * (a->add ? 12 : 8));
+    const int64_t act = a->act ? exec_act_bytes(x, a->n, a->k) : 0;
+    begin_op(x, "norm", TIMING_OTHER, a->n * a->k * (a->add ? 12 : a->conv ? 16 : 8) + act);
 }
 
 static void count_scale(struct exec *x, const struct scale_args *a) {
@@ -198,7 +199,9 @@ static void count_activate(struct exec *x, const struct activate_args *a) {
 }
 
 static void count_block_conv(struct exec *x, const struct block_conv_args *a) {
-    begin_op(x, "block_conv", TIMING_OTHER, a->n * a->dim * (a->add ? 12 : 8));
+    const int64_t values = a->n * a->dim, out = (a->add ? 8 : 4) * values;
+    begin_op(x, "block_conv", TIMING_OTHER,
+             4 * values + (a->act ? exec_act_bytes(x, a->n, a->dim) : out));
 }
 
 static void count_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,

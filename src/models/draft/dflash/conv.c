@@ -21,38 +21,49 @@ int64_t dflash_conv_width(const struct dflash_params *p) {
     return p->conv_taps ? SIDES * p->conv_taps * (p->dim / p->conv_group) : 0;
 }
 
-static void convolve(struct dflash *d, const struct dflash_conv *c, int side, int64_t n, int block,
-                     const float *in, float *out) {
+// side's convolution of `in`, into act_d or, after a sublayer, added to h.
+static struct block_conv_args convolution(const struct dflash *d, const struct dflash_conv *c,
+                                          int side, int64_t n, int block, const float *in) {
     const struct dflash_params *p = &d->params;
     const int64_t width = dflash_conv_width(p);
-    exec_ops(d->x)->block_conv(
-        d->x, &(struct block_conv_args){.in = in,
-                                        .base = c->base + side * p->conv_taps * p->dim,
-                                        .own = d->kernels + side * width / SIDES,
-                                        .own_stride = width,
-                                        .n = n,
-                                        .dim = p->dim,
-                                        .block = block,
-                                        .taps = p->conv_taps,
-                                        .group = p->conv_group,
-                                        .out = out,
-                                        .add = side == AFTER});
+    return (struct block_conv_args){.in = in,
+                                    .base = c->base + side * p->conv_taps * p->dim,
+                                    .own = d->kernels + side * width / SIDES,
+                                    .own_stride = width,
+                                    .n = n,
+                                    .dim = p->dim,
+                                    .block = block,
+                                    .taps = p->conv_taps,
+                                    .group = p->conv_group,
+                                    .out = side == AFTER ? d->h : NULL,
+                                    .act = side == AFTER ? NULL : d->act_d,
+                                    .add = side == AFTER};
 }
 
-void dflash_conv_before(struct dflash *d, const struct dflash_conv *c, const float *norm, int64_t n,
-                        int block) {
+void dflash_conv_before(struct dflash *d, const struct dflash_conv *left,
+                        const struct dflash_conv *c, const float *norm, int64_t n, int block) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
     const struct linear_job kernels = {.w = c->own, .out = d->kernels};
-    ops->norm(d->x,
-              &(struct norm_args){
-                  .in = d->h, .w = norm, .eps = p->eps, .n = n, .k = p->dim, .out = d->apart});
-    ops->to_act(d->x, d->apart, n, p->dim, d->act_d);
+    struct block_conv_args conv;
+    struct norm_args a = {.in = d->h,
+                          .w = norm,
+                          .eps = p->eps,
+                          .n = n,
+                          .k = p->dim,
+                          .out = d->sublayer_in,
+                          .act = d->act_d};
+    if (left) {
+        conv = convolution(d, left, AFTER, n, block, d->apart);
+        a.conv = &conv;
+    }
+    ops->norm(d->x, &a);
     ops->linear(d->x, &kernels, 1, d->act_d, n);
-    convolve(d, c, BEFORE, n, block, d->apart, d->convolved);
-    ops->to_act(d->x, d->convolved, n, p->dim, d->act_d);
+    conv = convolution(d, c, BEFORE, n, block, d->sublayer_in);
+    ops->block_conv(d->x, &conv);
 }
 
 void dflash_conv_after(struct dflash *d, const struct dflash_conv *c, int64_t n, int block) {
-    convolve(d, c, AFTER, n, block, d->apart, d->h);
+    const struct block_conv_args a = convolution(d, c, AFTER, n, block, d->apart);
+    exec_ops(d->x)->block_conv(d->x, &a);
 }

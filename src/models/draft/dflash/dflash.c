@@ -170,7 +170,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
     if (!rc && p->conv_taps)
         rc = load_buffer(l, blocks * p->dim, &d->apart, e);
     if (!rc && p->conv_taps)
-        rc = load_buffer(l, blocks * p->dim, &d->convolved, e);
+        rc = load_buffer(l, blocks * p->dim, &d->sublayer_in, e);
     if (!rc && p->conv_taps)
         rc = load_buffer(l, blocks * dflash_conv_width(p), &d->kernels, e);
     if (!rc)
@@ -424,7 +424,8 @@ static void run_layers(struct dflash *d, const struct rows *rows, int block) {
     for (int i = 0; i < p->n_layers; i++) {
         const struct dflash_layer *y = &d->layers[i];
         if (p->conv_taps)
-            dflash_conv_before(d, &y->attention_conv, y->mixer_norm, rows->n, block);
+            dflash_conv_before(d, i ? &y[-1].mlp_conv : NULL, &y->attention_conv, y->mixer_norm,
+                               rows->n, block);
         else
             ops->norm_to_act(d->x, d->h, y->mixer_norm, p->eps, rows->n, p->dim, d->act_d);
         struct attention_call c = {.shape = &d->shape,
@@ -447,11 +448,11 @@ static void run_layers(struct dflash *d, const struct rows *rows, int block) {
             mlp_run(d->x, &ranks_one, &y->mlp, d->act_d, d->act_f, d->h, rows->n);
             continue;
         }
-        dflash_conv_after(d, &y->attention_conv, rows->n, block);
-        dflash_conv_before(d, &y->mlp_conv, y->ffn_norm, rows->n, block);
+        dflash_conv_before(d, &y->attention_conv, &y->mlp_conv, y->ffn_norm, rows->n, block);
         mlp_run_apart(d->x, &ranks_one, &y->mlp, d->act_d, d->act_f, d->apart, rows->n);
-        dflash_conv_after(d, &y->mlp_conv, rows->n, block);
     }
+    if (p->conv_taps)
+        dflash_conv_after(d, &d->layers[p->n_layers - 1].mlp_conv, rows->n, block);
 }
 
 int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,

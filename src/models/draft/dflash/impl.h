@@ -58,7 +58,7 @@ struct dflash {
     int64_t n_rows, absorb_rows;
     struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
     struct attention_buffers attention;
-    float *apart, *convolved, *kernels; // [S B][D]; the same; [S B][dflash_conv_width]
+    float *apart, *sublayer_in, *kernels; // [S B][D]; the same; [S B][dflash_conv_width]
     struct {
         const struct weight *gate;                    // [D -> rank]; DSpark's: [D + rank -> rank]
         const struct tensor *predecessor, *successor; // [vocab][rank], in the file
@@ -120,9 +120,10 @@ int dflash_ends_load(struct dflash *d, struct err *e);
 int dflash_conv_load(struct dflash *d, struct dflash_conv *c, int layer, const char *base,
                      const char *projection, struct err *e);
 int64_t dflash_conv_width(const struct dflash_params *p); // of all kernels of a row
-// n rows of h, normed and convolved, into act_d; blocks of `block` rows.
-void dflash_conv_before(struct dflash *d, const struct dflash_conv *c, const float *norm, int64_t n,
-                        int block);
+// n rows of h, normed and convolved, into act_d; blocks of `block` rows. left: of the sublayer in
+// front, whose dflash_conv_after comes first; NULL: there is none.
+void dflash_conv_before(struct dflash *d, const struct dflash_conv *left,
+                        const struct dflash_conv *c, const float *norm, int64_t n, int block);
 // h += what the sublayer has left in `apart`, convolved.
 void dflash_conv_after(struct dflash *d, const struct dflash_conv *c, int64_t n, int block);
 // Codebooks (selector.c): matrices with a row for each of `rows` tokens, of which the host reads

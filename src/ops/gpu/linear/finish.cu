@@ -146,6 +146,14 @@ bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,
     return true;
 }
 
+bool linear_take_product(struct gpu *g, const float *rows, int64_t n, int64_t k,
+                         const float *written, struct linear_left *left) {
+    if (!g->sums_deferred)
+        return false;
+    const struct linear_left *o = &g->deferred_sums->job[0];
+    return !o->add && o->unscale != written && linear_take_sums(g, rows, n, k, left);
+}
+
 int linear_left_parts(const struct gpu *g) {
     int max = 0;
     for (int j = 0; g->sums_deferred && j < g->deferred_sums->jobs; j++)

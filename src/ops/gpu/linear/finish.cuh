@@ -79,6 +79,11 @@ bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool ot
 bool linear_take_rows(struct gpu *g, const float *const *rows, const int64_t *width, int count,
                       int64_t n, struct linear_left *left);
 
+// Like linear_take_sums, if that job does not add, and its rows' powers of two are not those that
+// the caller's launch writes.
+bool linear_take_product(struct gpu *g, const float *rows, int64_t n, int64_t k,
+                         const float *written, struct linear_left *left);
+
 // Holds back a job of those, which the launch that stores its outputs takes up after some that
 // pass it by (launch_says.passes): linear_take_held, which says whether that are `row`. All others
 // find it added up.

@@ -5,6 +5,8 @@
 #include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/linear/form/activation.cuh"
+#include "ops/gpu/linear/form/conv.cuh"
+#include "ops/gpu/linear/form/values.h"
 #include "ops/gpu/moe/sum.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -44,6 +46,7 @@ struct rows_run {
     int64_t step, k, stride;
     __half *x; // [n][stride]
     float *unscale;
+    float *plain; // [n][k], the same rows as f32; NULL: not wanted
 };
 
 // The values of a row: those at `in`. early: what may be read before the wait, four i of the row.
@@ -147,6 +150,8 @@ static __global__ void __launch_bounds__(T) make_rows(struct rows_run a, SOURCE 
         int i = r * T + threadIdx.x;
         if (i < all)
             x[i] = scale.pack(v[r]);
+        if (a.plain && i < fours)
+            ((float4 *)(a.plain + blockIdx.x * a.k))[i] = scale.times(v[r]);
     }
     if (threadIdx.x == 0)
         a.unscale[blockIdx.x] = power_of_two(-scale.e);
@@ -198,9 +203,11 @@ template <int N, class SOURCE> static __global__ void share_rows(struct rows_run
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const int i = (own + n * warps) * 32 + lane;
+        v[n] = act_weighted(v[n], by[n], a.w != NULL);
         if (i * 4 < a.stride)
-            ((uint2 *)(a.x + row * a.stride))[i] =
-                scale.pack(act_weighted(v[n], by[n], a.w != NULL));
+            ((uint2 *)(a.x + row * a.stride))[i] = scale.pack(v[n]);
+        if (a.plain && i < fours)
+            ((float4 *)(a.plain + row * a.k))[i] = scale.times(v[n]);
     }
     if (own == 0 && lane == 0)
         a.unscale[row] = power_of_two(-scale.e);
@@ -222,6 +229,8 @@ static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run 
     for (int64_t i = threadIdx.x; i < a.stride; i += THREADS) {
         float v = i < a.k ? (a.w ? in[i] * a.w[i] : in[i]) * factor : 0;
         a.x[blockIdx.x * a.stride + i] = __float2half_rn(v * power_of_two(e));
+        if (a.plain && i < a.k)
+            a.plain[blockIdx.x * a.k + i] = v;
     }
     if (threadIdx.x == 0)
         a.unscale[blockIdx.x] = power_of_two(-e);
@@ -231,6 +240,10 @@ static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run 
 static const struct launch_says MAKES = {MEMORY_WEIGHTS, MEMORY_ACTS, true, NULL, false};
 static const struct launch_says ADDS = {MEMORY_WEIGHTS, MEMORY_ACTS | MEMORY_ROWS, true, NULL,
                                         false};
+
+static struct launch_says stores(const struct rows_run *a) {
+    return a->plain ? ADDS : MAKES;
+}
 
 template <int R, int T>
 static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blocks,
@@ -242,33 +255,42 @@ static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blo
     else if (a->w && moe_take_sum(g, a->in, blocks, a->k, &summed.s))
         gpu_launch_saying({g, what, ADDS}, make_rows<R, T, rows_summed>, blocks, T, 0, *a, summed);
     else
-        gpu_launch_saying({g, what, MAKES}, make_rows<R, T, rows_stored>, blocks, T, 0, *a,
+        gpu_launch_saying({g, what, stores(a)}, make_rows<R, T, rows_stored>, blocks, T, 0, *a,
                           rows_stored());
 }
 
-// Long rows that are many have two groups a warp, so that the device has room for all blocks.
-static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, const char *what) {
+static bool odd(const struct rows_run *a) {
+    return a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16;
+}
+
+static bool is_shared(const struct gpu *g, const struct rows_run *a, int64_t n) {
+    return !odd(a) && g->clusters && n <= SHARED_ROWS && a->stride <= GROUPS * 128;
+}
+
+// share_rows with as many groups a warp as it takes: long rows that are many have two, so that the
+// device has room for all blocks.
+template <class SOURCE>
+static void launch_source(const struct gpu_said &what, const struct rows_run *a, unsigned n,
+                          const SOURCE &source) {
     const int groups = (int)((a->stride + 127) / 128), one = (groups + SHARERS - 1) / SHARERS;
     const bool two = one > TWO_WARPS && n > TWO_ROWS;
     const unsigned warps = (unsigned)(two ? (one + 1) / 2 : one);
-    const dim3 grid(n * SHARERS), block(warps * 32);
+    gpu_launch_cluster(what, two ? share_rows<2, SOURCE> : share_rows<1, SOURCE>, SHARERS,
+                       dim3(n * SHARERS), dim3(warps * 32), *a, source);
+}
+
+static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, const char *what) {
     rows_left left = {};
     rows_summed summed = {};
     struct launch_says adds = ADDS;
     left.before = gpu_may_read(g, MEMORY_ROWS);
     adds.early |= left.before ? (unsigned)MEMORY_ROWS : 0u;
     if (linear_take_sums(g, a->in, n, a->k, &left.o))
-        gpu_launch_cluster({g, what, adds},
-                           two ? share_rows<2, rows_left> : share_rows<1, rows_left>, SHARERS, grid,
-                           block, *a, left);
+        launch_source({g, what, adds}, a, n, left);
     else if (moe_take_sum(g, a->in, n, a->k, &summed.s))
-        gpu_launch_cluster({g, what, ADDS},
-                           two ? share_rows<2, rows_summed> : share_rows<1, rows_summed>, SHARERS,
-                           grid, block, *a, summed);
+        launch_source({g, what, ADDS}, a, n, summed);
     else
-        gpu_launch_cluster({g, what, MAKES},
-                           two ? share_rows<2, rows_stored> : share_rows<1, rows_stored>, SHARERS,
-                           grid, block, *a, rows_stored());
+        launch_source({g, what, stores(a)}, a, n, rows_stored());
 }
 
 static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
@@ -276,9 +298,9 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     unsigned blocks = (unsigned)n;
     if (n == 0)
         return;
-    if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
-        gpu_launch_saying({g, what, MAKES}, make_odd_rows, blocks, THREADS, 0, *a);
-    else if (g->clusters && n <= SHARED_ROWS && a->stride <= GROUPS * 128)
+    if (odd(a) || each > 16)
+        gpu_launch_saying({g, what, stores(a)}, make_odd_rows, blocks, THREADS, 0, *a);
+    else if (is_shared(g, a, n))
         launch_shared(g, a, blocks, what);
     else if (n >= MANY_ROWS && a->stride <= NARROW_FOURS * 4 * NARROW)
         launch_rows_of<NARROW_FOURS, NARROW>(g, a, blocks, what);
@@ -287,11 +309,26 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     else if (each <= 3)
         launch_rows_of<3, THREADS>(g, a, blocks, what);
     else if (each <= 9)
-        gpu_launch_saying({g, what, MAKES}, make_rows<9, THREADS, rows_stored>, blocks, THREADS, 0,
-                          *a, rows_stored());
+        gpu_launch_saying({g, what, stores(a)}, make_rows<9, THREADS, rows_stored>, blocks, THREADS,
+                          0, *a, rows_stored());
     else
-        gpu_launch_saying({g, what, MAKES}, make_rows<16, THREADS, rows_stored>, blocks, THREADS, 0,
-                          *a, rows_stored());
+        gpu_launch_saying({g, what, stores(a)}, make_rows<16, THREADS, rows_stored>, blocks,
+                          THREADS, 0, *a, rows_stored());
+}
+
+// A convolution and `a` of its rows as one launch, where they are of a kind that has it; what it
+// reads of a linear layer's parts is added up there.
+static bool launch_convolved(struct gpu *g, const struct block_conv_args *c,
+                             const struct rows_run *a, const char *what) {
+    const size_t places = (size_t)c->in | (size_t)c->base | (size_t)c->out;
+    rows_convolved source = {};
+    if (!is_shared(g, a, c->n) || c->group % 4 || c->own_stride % 4 || places % 16)
+        return false;
+    source.c = *c;
+    if (!linear_take_product(g, c->own, c->n, c->own_stride, NULL, &source.kernels))
+        linear_take_product(g, c->in, c->n, c->dim, a->unscale, &source.rows);
+    launch_source({g, what, ADDS}, a, (unsigned)c->n, source);
+    return true;
 }
 
 // w silu(z) of four neighbouring values of a head.
@@ -417,9 +454,13 @@ extern "C" void cuda_act_shape(struct act *a, int64_t n, int64_t k) {
     a->stride = (k + ACT_ALIGN - 1) / ACT_ALIGN * ACT_ALIGN;
 }
 
+// Rows at `in`, which are `step` values apart, to `a`, which has its shape.
+static struct rows_run rows_to(struct act *a, const float *in, int64_t step) {
+    return {in, NULL, 0, step, a->k, a->stride, (__half *)a->x, a->unscale, NULL};
+}
+
 extern "C" void cuda_act_finish(struct exec *x, struct act *a, int64_t n) {
-    struct rows_run run = {a->wide,   NULL,           0,         a->stride, a->k,
-                           a->stride, (__half *)a->x, a->unscale};
+    const struct rows_run run = rows_to(a, a->wide, a->stride);
     launch_rows(gpu_of(x), &run, n, "act_finish");
 }
 
@@ -460,7 +501,7 @@ extern "C" void act_flush(struct gpu *g) {
 extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k,
                             struct act *out) {
     cuda_act_shape(out, n, k);
-    struct rows_run run = {in, NULL, 0, k, k, out->stride, (__half *)out->x, out->unscale};
+    const struct rows_run run = rows_to(out, in, k);
     launch_rows(gpu_of(x), &run, n, "to_act");
 }
 
@@ -478,14 +519,43 @@ static __global__ void __launch_bounds__(THREADS) norm_row(struct norm_args a) {
 }
 
 extern "C" void cuda_norm(struct exec *x, const struct norm_args *a) {
-    if (a->n)
-        gpu_launch(gpu_of(x), "norm", norm_row, (unsigned)a->n, THREADS, 0, *a);
+    struct gpu *g = gpu_of(x);
+    if (!a->act) {
+        if (a->n)
+            gpu_launch(g, "norm", norm_row, (unsigned)a->n, THREADS, 0, *a);
+        return;
+    }
+    cuda_act_shape(a->act, a->n, a->k);
+    struct rows_run run = rows_to(a->act, a->in, a->k);
+    run.w = a->w;
+    run.eps = a->eps;
+    run.plain = a->out;
+    if (a->conv && a->n && launch_convolved(g, a->conv, &run, "norm"))
+        return;
+    if (a->conv)
+        cuda_block_conv(x, a->conv);
+    launch_rows(g, &run, a->n, "norm");
+}
+
+extern "C" void cuda_block_conv(struct exec *x, const struct block_conv_args *a) {
+    if (!a->act) {
+        values_convolve(gpu_of(x), a, a->out, a->dim);
+        return;
+    }
+    cuda_act_shape(a->act, a->n, a->dim);
+    const struct rows_run run = rows_to(a->act, a->in, a->dim);
+    if (a->n && launch_convolved(gpu_of(x), a, &run, "block_conv"))
+        return;
+    values_convolve(gpu_of(x), a, a->act->wide, a->act->stride);
+    cuda_act_finish(x, a->act, a->n);
 }
 
 extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps,
                                  int64_t n, int64_t k, struct act *out) {
     cuda_act_shape(out, n, k);
-    struct rows_run run = {in, w, eps, k, k, out->stride, (__half *)out->x, out->unscale};
+    struct rows_run run = rows_to(out, in, k);
+    run.w = w;
+    run.eps = eps;
     launch_rows(gpu_of(x), &run, n, "norm_to_act");
 }
 

@@ -108,9 +108,11 @@ struct act_scale {
     }
 
     // v: weighted.
+    __device__ __forceinline__ float4 times(float4 v) const {
+        return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+    }
     __device__ __forceinline__ uint2 pack(float4 v) const {
-        float4 y = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
-        return act_pack(y, power_of_two(e));
+        return act_pack(times(v), power_of_two(e));
     }
 };
 

@@ -21,9 +21,9 @@ extern "C" void cuda_scale(struct exec *x, const struct scale_args *a) {
                          (unsigned)((a->n + THREADS - 1) / THREADS), THREADS, 0, *a);
 }
 
-// Block (row, piece).
+// Block (row, piece). Rows of `out` are `stride` values apart.
 static __global__ void __launch_bounds__(THREADS)
-    convolve_rows(const __grid_constant__ struct block_conv_args a) {
+    convolve_rows(const __grid_constant__ struct block_conv_args a, float *to, int64_t stride) {
     gpu_await();
     const int64_t i = blockIdx.x, c = (int64_t)blockIdx.y * THREADS + threadIdx.x;
     if (c >= a.dim)
@@ -36,14 +36,15 @@ static __global__ void __launch_bounds__(THREADS)
         const float v = __fmul_rn(k, __ldcg(a.in + (i - o) * a.dim + c));
         y = o ? __fadd_rn(y, v) : v;
     }
-    float *out = a.out + i * a.dim + c;
+    float *out = to + i * stride + c;
     *out = a.add ? __fadd_rn(__ldcg(out), y) : y;
 }
 
-extern "C" void cuda_block_conv(struct exec *x, const struct block_conv_args *a) {
+extern "C" void values_convolve(struct gpu *g, const struct block_conv_args *a, float *out,
+                                int64_t stride) {
     dim3 grid((unsigned)a->n, (unsigned)((a->dim + THREADS - 1) / THREADS));
     if (a->n > 0)
-        gpu_launch_early(gpu_of(x), "block_conv", convolve_rows, grid, THREADS, 0, *a);
+        gpu_launch_early(g, "block_conv", convolve_rows, grid, THREADS, 0, *a, out, stride);
 }
 
 static __global__ void __launch_bounds__(THREADS) join_rows(struct values_join a) {
