@@ -515,7 +515,8 @@ static void time_latents(struct check *c) {
 }
 
 void check_attend_long_time(struct check *c) {
-    static const int steps[] = {1, 8, 23, 61}, prompt[] = {512}, block[] = {16}, tree[] = {23};
+    static const int steps[] = {1, 8, 23, 61}, prompt[] = {512}, block[] = {16}, tree[] = {23},
+                     both[] = {1, 23};
     static const enum kv_codec_id types[][2] = {
         {KV_BF16, KV_BF16}, {KV_Q8_0, KV_Q8_0}, {KV_F32, KV_F32},    {KV_Q5_1, KV_Q5_1},
         {KV_Q4_0, KV_Q4_0}, {KV_Q8_0, KV_Q4_0}, {KV_TQ3_0, KV_TQ3_0}};
@@ -536,8 +537,8 @@ void check_attend_long_time(struct check *c) {
     time_latents(c);
     time_shape(c, target_27b, 4096, steps, 4);
     time_shape(c, target_27b, 20000, steps, 4);
-    time_shape(c, target_27b, 65536, tree, 1);
-    time_shape(c, target_27b, 131072, tree, 1);
+    time_shape(c, target_27b, 65536, both, 2);
+    time_shape(c, target_27b, 131072, both, 2);
     time_shape(c, target_27b, 0, prompt, 1);
     time_shape(c, target_27b, 8192, prompt, 1);
     time_shape(c, target_27b, 16384, prompt, 1);
@@ -546,8 +547,10 @@ void check_attend_long_time(struct check *c) {
         s.codec_k = types[i][0];
         s.codec_v = types[i][1];
         time_shape(c, s, 20000, tree, 1);
-        if (kv_codec_of(s.codec_k)->scale_bytes)
-            time_shape(c, s, 65536, tree, 1);
+        if (kv_codec_of(s.codec_k)->scale_bytes) {
+            time_shape(c, s, 65536, both, 2);
+            time_shape(c, s, 8192, prompt, 1);
+        }
     }
     struct shape window = draft_27b;
     window.window = 2048;

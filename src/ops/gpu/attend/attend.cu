@@ -412,7 +412,8 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     m.blocks = 2 * g->processors;
     if (a->choice) // kernels for those are fewer
         return m;
-    if (kernel == WIDE && a->layout->s.codec_k == KV_F16 && a->layout->s.codec_v == KV_F16 &&
+    if (kernel == WIDE && (a->layout->s.codec_k == KV_F16 || a->layout->k.scale_row) &&
+        (a->layout->s.codec_v == KV_F16 || a->layout->v.scale_row) &&
         2 * ((n * group + LONG_PAIRS - 1) / LONG_PAIRS) * a->shape.n_kv >= g->processors)
         m.tiles_whole = LONG_TILES;
     int many = kernel == WIDE || a->shape.dk == 256 ? 9 : 6;

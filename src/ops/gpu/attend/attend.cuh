@@ -93,6 +93,9 @@ extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p);
 extern "C" void attend_matrix_rotated(struct gpu *g, const struct attend_run *u,
                                       const struct attend_plan *p);
+// Whether that has an instance for a single tile that copies codes of K and V ahead.
+extern "C" bool attend_matrix_copies(const struct gpu *g, const struct attend_run *u,
+                                     const struct attend_plan *p);
 // Shared memory of its blocks for that many tiles of pairs at most.
 extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
 // The same by wgmma, for heads of 128 and 256: same bits, up to 9 tiles in an item, ATTEND_WHOLE up
@@ -236,8 +239,8 @@ enum { LONG_PAIRS = 128, LONG_TILES = LONG_PAIRS / ATTEND_TILE }; // of an item,
 // Bytes of scratch memory besides what else a call needs, on any device: folded values of heads of
 // 256, which do not fit into a block.
 extern "C" size_t attend_long_bytes(int head_dim);
-// Queues ATTEND_WHOLE items of up to LONG_TILES tiles over F16 keys and values, heads of 128 or
-// 256, with the bits of attend_matrix.
+// Queues ATTEND_WHOLE items of up to LONG_TILES tiles over keys and values that are F16 or have a
+// codec with scales, heads of 128 or 256, with the bits of attend_matrix.
 extern "C" void attend_long(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
 
 #endif

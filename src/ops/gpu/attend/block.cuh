@@ -59,6 +59,14 @@ struct work {
     unsigned char *memory;
 };
 
+// Where a form with F::COPIED has codes: of keys, then of values.
+template <class F>
+static __device__ __forceinline__ unsigned char *copied_codes(const struct work *b, bool value) {
+    if constexpr (F::COPIED)
+        return b->memory + F::CODES + (value ? CODE_BYTES<F::D> : 0);
+    return NULL;
+}
+
 // Keys or values of the chunk of a turn on their way; the group is closed also where there is no
 // such chunk, and where values have come as a part of keys (F::SAME).
 template <class F>
@@ -70,18 +78,38 @@ static __device__ inline void bring_chunk(const struct attend_run *u, const stru
             F::load_keys(u, &b->t, &m->keys[turn % 3], chunk,
                          b->memory + turn % F::STAGES * F::TILE);
     } else if (chunk < b->t.end) {
-        load_chunk<F::ROTATED, typename F::keys, F::D, F::THREADS>(
+        load_chunk<F::ROTATED, F::COPIED, typename F::keys, F::D, F::THREADS>(
             u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
-            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
+            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE, copied_codes<F>(b, value));
     }
     copies_close();
+}
+
+// With F::COPIED: the codes of keys or values of the chunk of a turn on their way, which
+// bring_chunk makes halves of once they are there, if their codec has scales. They are in the
+// place of those before, of which all threads have made halves.
+template <class F>
+static __device__ inline void copy_ahead(const struct attend_run *u, const struct work *b,
+                                         const struct state<F::T> *m, int chunk, int turn,
+                                         bool value) {
+    if (F::COPIED && chunk < b->t.end && has_codes(u, value)) {
+        copy_codes<F::D, F::THREADS>(u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
+                                     copied_codes<F>(b, value));
+        copies_close();
+    }
 }
 
 // Keys, then values; with ROTATED by the same code, of which there is much.
 template <class F>
 static __device__ inline void bring_both(const struct attend_run *u, const struct work *b,
                                          const struct state<F::T> *m, int chunk, int turn) {
-    if constexpr (F::ROTATED) {
+    if constexpr (F::COPIED) { // values are brought after their chunk's begin
+        copy_ahead<F>(u, b, m, chunk, turn, false);
+        copies_wait<0>();
+        __syncthreads();
+        bring_chunk<F>(u, b, m, chunk, turn, false);
+        copy_ahead<F>(u, b, m, chunk, turn, true);
+    } else if constexpr (F::ROTATED) {
 #pragma unroll 1
         for (int value = 0; value < 2; value++)
             bring_chunk<F>(u, b, m, chunk, turn, value);

@@ -13,7 +13,7 @@ enum { LATENT_KEY = 576, LATENT_VALUE = 512, LATENT_TILES = 4 };
 // Of forms with PAIRS pairs and STAGES_ stages.
 template <int PAIRS, int STAGES_, bool ROTATED_> struct latent_places {
     static constexpr int D = LATENT_KEY, DV = LATENT_VALUE, WARPS = 8, THREADS = WARPS * WARP;
-    static constexpr bool SAME = true, OUTSIDE = true, ROTATED = ROTATED_;
+    static constexpr bool SAME = true, OUTSIDE = true, ROTATED = ROTATED_, COPIED = false;
     static constexpr int STAGES = STAGES_, SAVED = 0, TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = 0, Q = STAGES * TILE, ALL = Q + PAIRS * D * 2, STATE = ALL;
 
@@ -31,7 +31,7 @@ template <int PAIRS, int STAGES_, bool ROTATED_> struct latent_places {
                                             unsigned char *tile) {
         constexpr int EACH = THREADS / 8; // rows at once
         if (ROTATED) {
-            load_coded<keys, D, THREADS>(u->codec_k, u, k, false, 0, tile);
+            load_coded<keys, D, THREADS>(u->codec_k, stored_rows{u, k, false, 0}, tile);
             return;
         }
         unsigned base = shared_address(tile);

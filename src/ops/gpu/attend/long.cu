@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of many rows (prompts) by the warpgroup instruction of sm_90a, for F16 keys and values
-// of heads of 128 and 256. A block stays for the whole launch and walks its items. Two warpgroups
-// have 64 (row, query head) pairs of one kv head each, which are the rows of both products: queries
-// times keys make scores, which stay in registers, become weights there, and multiply values. So a
-// pair's maximum and sum are its four lanes' own, nothing passes through shared memory but keys and
-// values, and while one warpgroup makes weights the other one multiplies. A third warpgroup brings
-// keys and values into a ring of stages, over the ends of items.
+// Attention of many rows (prompts) by the warpgroup instruction of sm_90a, for heads of 128 and 256
+// whose keys and values are F16 or have a codec with scales. A block stays for the whole launch and
+// walks its items. Two warpgroups have 64 (row, query head) pairs of one kv head each, which are
+// the rows of both products: queries times keys make scores, which stay in registers, become
+// weights there, and multiply values. So a pair's maximum and sum are its four lanes' own, nothing
+// passes through shared memory but keys and values, and while one warpgroup makes weights the other
+// one multiplies. A third warpgroup brings keys and values into a ring of stages, over the ends of
+// items, as halves.
 //
 // Every element goes through the same operations in the same order as in matrix.cu (the
 // instructions make the same bits whichever factor is the left one: tests/gpu/test_tiles.cu), so
@@ -42,10 +43,13 @@ struct long_state {
     int32_t first[LONG_PAIRS], last[LONG_PAIRS], split[LONG_PAIRS];
 };
 
-template <int D_> struct long_form {
+// SCALED: K or V has a codec with scales.
+template <int D_, bool SCALED_> struct long_form {
+    static constexpr bool SCALED = SCALED_;
     static constexpr int D = D_, T = LONG_TILES, PANELS = D / 128;
-    static constexpr int WARPS = 8;                 // that have pairs; four more bring
-    static constexpr int STAGES = D == 128 ? 4 : 2; // of keys, and of values
+    static constexpr int WARPS = 8;                    // that have pairs; four more bring
+    static constexpr int STAGES = D == 128 ? 4 : 2;    // of keys, and of values
+    static constexpr int REGISTERS = SCALED ? 48 : 40; // of threads that bring
     static constexpr int TILE = ATTEND_CHUNK * D * 2;
     static constexpr int KEPT = D == 128 ? 0 : 7; // fours of a lane's folded values in the block
     static constexpr int Q = 0, K = LONG_PAIRS * D * 2, V = K + STAGES * TILE;
@@ -140,6 +144,32 @@ static __device__ __forceinline__ void long_copy(const struct attend_run *u,
     }
 }
 
+// The rows of a stage.
+struct long_rows {
+    struct copied_rows side; // if they lie side by side
+    struct stored_rows apart;
+    bool whole;
+    __device__ inline struct kv_row operator()(int slot) const {
+        return whole ? side(slot) : apart(slot);
+    }
+};
+
+// Codes of a stage as halves at `tile`.
+template <class F>
+static __device__ __forceinline__ void long_scaled(const struct attend_run *u,
+                                                   const struct long_keys *k, bool value, int kv,
+                                                   unsigned char *tile, int i) {
+    const struct kv_plane *p = value ? &u->v : &u->k;
+    const int code = (int)p->code_row, scale = (int)p->scale_row;
+    unsigned char *page = (unsigned char *)k->keys.page[0];
+    const struct long_rows rows = {{page + p->codes + kv * ATTEND_CHUNK * code,
+                                    page + p->scales + kv * ATTEND_CHUNK * scale, code, scale},
+                                   {u, &k->keys, value, kv},
+                                   k->whole != 0};
+    load_scaled<typename F::keys, F::D, BRINGERS, 4>(value ? u->codec_v : u->codec_k, rows, tile,
+                                                     i);
+}
+
 // The same by the copy engine, from `from` on; one thread.
 template <class F>
 static __device__ __forceinline__ void
@@ -165,11 +195,15 @@ template <class F> static __device__ __forceinline__ void long_free(unsigned bas
 template <class F>
 static __device__ __forceinline__ void
 long_start(const struct attend_run *u, const struct long_map *map, const struct long_keys *k,
-           int kv, unsigned base, int tile, int i) {
+           int kv, unsigned char *memory, int tile, int i) {
     const bool value = tile % 2;
-    const unsigned to = base + (unsigned)((value ? F::V : F::K) + tile / 2 % F::STAGES * F::TILE);
+    const int at = (value ? F::V : F::K) + tile / 2 % F::STAGES * F::TILE;
+    const unsigned base = shared_address(memory), to = base + (unsigned)at;
     const unsigned full = full_at<F>(base, tile);
-    if (!k->mapped) {
+    if (F::SCALED && has_codes(u, value)) {
+        long_scaled<F>(u, k, value, kv, memory + at, i);
+        show_shared();
+    } else if (!k->mapped) {
         long_copy<F>(u, k, value, kv, to, i);
         copies_close();
         copies_wait<0>();
@@ -203,9 +237,9 @@ static __device__ __forceinline__ void long_bring(const struct attend_run *u,
             long_note<F>(u, now, k, map->low, chunk, i);
             now = look_then(u, next);
             next = look_first(u, &b.t, chunk + 2, i);
-            long_start<F>(u, map, k, b.kv, base, tile, i);
+            long_start<F>(u, map, k, b.kv, memory, tile, i);
             long_free<F>(base, tile + 1);
-            long_start<F>(u, map, k, b.kv, base, tile + 1, i);
+            long_start<F>(u, map, k, b.kv, memory, tile + 1, i);
         }
     }
 }
@@ -247,7 +281,7 @@ template <class F> struct long_folded {
         some = true;
     }
 };
-template <> struct long_folded<long_form<128>> {
+template <bool SCALED> struct long_folded<long_form<128, SCALED>> {
     float4 x[16];
     __device__ __forceinline__ void open(unsigned char *, float *) {
 #pragma unroll
@@ -732,7 +766,7 @@ static __global__ void __launch_bounds__(MAKERS + BRINGERS, 1)
     gpu_let_next();
     __syncthreads();
     if (threadIdx.x >= MAKERS) {
-        registers_down<40>();
+        registers_down<F::REGISTERS>();
         long_bring<F>(&u, &map, items, memory);
     } else {
         registers_up<232>();
@@ -740,7 +774,7 @@ static __global__ void __launch_bounds__(MAKERS + BRINGERS, 1)
     }
 }
 #else
-template <int D_> struct long_form {
+template <int D_, bool SCALED> struct long_form {
     static constexpr int D = D_, BYTES = 0;
 };
 
@@ -785,13 +819,21 @@ extern "C" size_t attend_long_bytes(int head_dim) {
     return head_dim == 256 ? (size_t)MOST_BLOCKS * FOLDED * sizeof(float) : 0;
 }
 
-extern "C" void attend_long(struct gpu *g, const struct attend_run *u,
-                            const struct attend_plan *p) {
+template <bool SCALED>
+static void launch_any(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
     if (u->dk == 128) {
-        launch_long<long_form<128>>(g, u, p, NULL);
+        launch_long<long_form<128, SCALED>>(g, u, p, NULL);
         return;
     }
     float *folded = (float *)gpu_scratch(g, attend_long_bytes(256));
     if (folded)
-        launch_long<long_form<256>>(g, u, p, folded);
+        launch_long<long_form<256, SCALED>>(g, u, p, folded);
+}
+
+extern "C" void attend_long(struct gpu *g, const struct attend_run *u,
+                            const struct attend_plan *p) {
+    if (u->k.scale_row || u->v.scale_row)
+        launch_any<true>(g, u, p);
+    else
+        launch_any<false>(g, u, p);
 }

@@ -45,7 +45,7 @@ extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole) {
 
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p) {
-    if (attend_rotated(u))
+    if (attend_rotated(u) || attend_matrix_copies(g, u, p))
         attend_matrix_rotated(g, u, p);
     else if (u->dk == 64)
         launch_matrix<64>(g, u, p);

@@ -459,17 +459,18 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         float s[share<F, C>::MOST][2][4];
         struct attend_found found = {NULL, 0, 0};
         // Copies that are still on their way: this chunk's values, except with one stage, where
-        // only the first chunk's are requested so early.
-        if (F::STAGES == 2 || !later)
+        // only the first chunk's are requested so early, and not with codes.
+        if (F::STAGES == 2 || (!later && !F::COPIED))
             copies_wait<1>();
         else
             copies_wait<0>();
         __syncthreads();
+        copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         if (finds && third < t->end)
             found = attend_look(u, t, third, threadIdx.x);
         if (F::STAGES == 2) {
             bring_both<F>(u, b, m, ahead, turn_of<F>(p) + 1);
-        } else if (later) {
+        } else if (later || F::COPIED) {
             bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         }
         if constexpr (F::WHOLE) {
@@ -492,12 +493,15 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         if (F::CHOICE || !all_seen(t, m, keys, p.chunk))
             hide<F, C>(u, t, m, keys, p.chunk, s);
         find_maxima<F, C>(m, s);
+        if (F::COPIED)
+            copies_wait<0>();
         __syncthreads();
+        copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
         if (F::STAGES == 1 && !F::SAME)
             bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         const unsigned weights = F::weights(turn_of<F>(p));
         weigh_scores<F, C>(m, p, s, b->memory + weights);
-        copies_wait<F::STAGES>();
+        copies_wait<F::COPIED ? 2 : F::STAGES>();
         if (finds)
             attend_note(u, found, &m->keys[(turn_of<F>(p) + 2) % 3], threadIdx.x);
         __syncthreads();

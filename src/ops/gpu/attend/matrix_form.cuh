@@ -16,7 +16,7 @@ struct form : plain_places<D_> {
     static constexpr int GROUPS = WARPS / 4; // of warps whose scores are for the same tiles
     static constexpr int N = D / 8 / WARPS;  // eights of values that a warp makes
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_, ROTATED = ROTATED_, SAME = false,
-                          OUTSIDE = false;
+                          OUTSIDE = false, COPIED = ROTATED && T == 1 && D >= 128;
     // Tiles of short work.
     static constexpr int SMALL = WHOLE || CHOICE || T == 1 ? 0 : T == 3 ? 1 : 3;
     static constexpr int BLOCKS = !WHOLE && T * D <= 768 ? 2 : 1; // of a multiprocessor
@@ -24,7 +24,8 @@ struct form : plain_places<D_> {
     static constexpr int SAVED = WHOLE ? (T - LIVE) * N * 4 : 0; // folded values of a thread
     static constexpr int TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = STAGES * TILE, Q = 2 * V, W = Q + T * 16 * D * 2;
-    static constexpr int ALL = W + T * 16 * ATTEND_CHUNK * 2;
+    static constexpr int CODES = W + T * 16 * ATTEND_CHUNK * 2;
+    static constexpr int ALL = CODES + (COPIED ? 2 * CODE_BYTES<D> : 0);
     static constexpr int STATE = ALL + SAVED * THREADS * (int)sizeof(float);
     static constexpr int ANY = STATE + (int)sizeof(struct state<T>);
     static constexpr int BYTES = ANY + (CHOICE ? CHOICE_BYTES : 0);

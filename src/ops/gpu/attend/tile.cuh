@@ -39,25 +39,103 @@ static __device__ inline void copy_or_zero(unsigned to, const void *from) {
     copy_piece_if(to, from ? from : "", from);
 }
 
-// Rows of a chunk whose codec is not F16: a thread has two pieces of a row at once, and with D
-// values that are no power of two the same place of each LANES * 16 values.
-template <int CODEC, class PLACES, int D, int THREADS>
-static __device__ inline void load_codes(const struct attend_run *u, const struct attend_keys *keys,
-                                         bool value, int kv, unsigned char *tile) {
+// Rows of a chunk where they are stored.
+struct stored_rows {
+    const struct attend_run *u;
+    const struct attend_keys *keys;
+    bool value;
+    int kv;
+    __device__ inline struct kv_row operator()(int slot) const {
+        return attend_key(u, keys, slot, value, kv);
+    }
+};
+
+// Rows that follow each other: of a page, or codes of a chunk in shared memory, as copy_codes
+// brings them, zeros where there is no key.
+struct copied_rows {
+    unsigned char *codes, *scales;
+    int code_row, scale_row;
+    __device__ inline struct kv_row operator()(int slot) const {
+        struct kv_row r = {codes + slot * code_row, scales + slot * scale_row};
+        return r;
+    }
+};
+
+// Codecs with scales have at most 8.5 bits a value, and rows of eights of bytes from 128 values on.
+template <int D> static constexpr int CODE_BYTES = ATTEND_CHUNK * (D + D / 16);
+
+static __device__ inline bool has_codes(const struct attend_run *u, bool value) {
+    return (value ? u->v : u->k).scale_row > 0;
+}
+
+template <int D>
+static __device__ inline struct copied_rows copied_at(const struct attend_run *u, bool value,
+                                                      unsigned char *place) {
+    const struct kv_plane *p = value ? &u->v : &u->k;
+    return {place, place + ATTEND_CHUNK * D, (int)p->code_row, (int)p->scale_row};
+}
+
+// Asynchronous copies of a chunk's codes and scales to CODE_BYTES at `place`; of a codec that has
+// scales. The caller closes them.
+template <int D, int THREADS>
+static __device__ inline void copy_codes(const struct attend_run *u, const struct attend_item *t,
+                                         const struct attend_keys *keys, int chunk, bool value,
+                                         int kv, unsigned char *place) {
+    const struct kv_plane *p = value ? &u->v : &u->k;
+    const struct copied_rows to = copied_at<D>(u, value, place);
+    const unsigned codes = shared_address(to.codes), scales = shared_address(to.scales);
+    if ((chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
+        const unsigned char *from = keys->page[0] + p->codes + kv * ATTEND_CHUNK * to.code_row;
+#pragma unroll 4
+        for (int i = threadIdx.x; i < ATTEND_CHUNK / 16 * to.code_row; i += THREADS)
+            copy_piece(codes + (unsigned)i * 16, from + i * 16);
+        from = keys->page[0] + p->scales + kv * ATTEND_CHUNK * to.scale_row;
+        for (int i = threadIdx.x; i < ATTEND_CHUNK / 16 * to.scale_row; i += THREADS)
+            copy_piece(scales + (unsigned)i * 16, from + i * 16);
+        return;
+    }
+    for (int slot = threadIdx.x / 8; slot < ATTEND_CHUNK; slot += THREADS / 8) {
+        const struct kv_row from = attend_key(u, keys, slot, value, kv);
+        const void *none = u->items; // may be read
+        for (int i = threadIdx.x % 8 * 8; i < to.code_row; i += 64)
+            copy_eight_if(codes + (unsigned)(slot * to.code_row + i),
+                          from.codes ? from.codes + i : none, from.codes);
+        for (int i = threadIdx.x % 8 * 8; i < to.scale_row; i += 64)
+            copy_eight_if(scales + (unsigned)(slot * to.scale_row + i),
+                          from.codes ? from.scales + i : none, from.codes);
+    }
+}
+
+// Rows of a chunk whose codec is not F16, by THREADS threads of which this is number `thread`: each
+// has two pieces of BATCH rows at once, and with D values that are no power of two the same place
+// of each LANES * 16 values. Reads stand before what they become, since the compiler cannot know
+// that tiles are elsewhere.
+template <int CODEC, class PLACES, int D, int THREADS, int BATCH, class ROWS>
+static __device__ inline void load_codes(const ROWS &rows, unsigned char *tile, int thread) {
     constexpr int TWOS = D / 16, LANES = TWOS & -TWOS, STEP = THREADS / LANES;
     typedef kv_halves<CODEC> halves;
-#pragma unroll 2
-    for (int slot = threadIdx.x / LANES; slot < ATTEND_CHUNK; slot += STEP) {
-        const struct kv_row from = attend_key(u, keys, slot, value, kv);
-#pragma unroll 3
-        for (int at = threadIdx.x % LANES; at < TWOS; at += LANES) {
-            halves x = {};
-            uint4 two[2];
-            if (from.codes)
-                x.read(from, at);
-            x.make(two);
-            *(uint4 *)(tile + PLACES::at(slot, halves::first(at))) = two[0];
-            *(uint4 *)(tile + PLACES::at(slot, halves::first(at) + halves::APART)) = two[1];
+    static_assert(ATTEND_CHUNK % (STEP * BATCH) == 0, "a chunk is whole batches");
+#pragma unroll 1
+    for (int slot = thread / LANES; slot < ATTEND_CHUNK; slot += STEP * BATCH) {
+        struct kv_row from[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            from[i] = rows(slot + i * STEP);
+#pragma unroll 1
+        for (int at = thread % LANES; at < TWOS; at += LANES) {
+            halves x[BATCH] = {};
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                if (from[i].codes)
+                    x[i].read(from[i], at);
+            const int first = halves::first(at);
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                uint4 two[2];
+                x[i].make(two);
+                *(uint4 *)(tile + PLACES::at(slot + i * STEP, first)) = two[0];
+                *(uint4 *)(tile + PLACES::at(slot + i * STEP, first + halves::APART)) = two[1];
+            }
         }
     }
 }
@@ -65,26 +143,40 @@ static __device__ inline void load_codes(const struct attend_run *u, const struc
 // The same of any codec but F16: for the kernels' instances where K or V has one that is stored
 // rotated. Those have instances of their own because all this code takes registers.
 template <class PLACES, int D, int THREADS>
-static __device__ inline void load_coded(int codec, const struct attend_run *u,
-                                         const struct attend_keys *keys, bool value, int kv,
+static __device__ inline void load_coded(int codec, const struct stored_rows &rows,
                                          unsigned char *tile) {
     switch (codec) {
 #define KV_CASE(id)                                                                                \
     case id:                                                                                       \
-        load_codes<id, PLACES, D, THREADS>(u, keys, value, kv, tile);                              \
+        load_codes<id, PLACES, D, THREADS, 2>(rows, tile, threadIdx.x);                            \
         break;
         KV_HALVES_CODECS(KV_CASE)
 #undef KV_CASE
     }
 }
 
+// The same of codecs that have scales.
+template <class PLACES, int D, int THREADS, int BATCH, class ROWS>
+static __device__ inline void load_scaled(int codec, const ROWS &rows, unsigned char *tile,
+                                          int thread) {
+    switch (codec) {
+#define KV_CASE(id)                                                                                \
+    case id:                                                                                       \
+        load_codes<id, PLACES, D, THREADS, BATCH>(rows, tile, thread);                             \
+        break;
+        KV_CASE(KV_Q8_0)
+        CUDA_KV_ROTATED(KV_CASE)
+#undef KV_CASE
+    }
+}
+
 // The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
 // copies, which the caller closes. Committed keys lie one after the other. ROTATED: K or V has a
-// codec that is stored rotated.
-template <bool ROTATED, class PLACES, int D, int THREADS>
+// codec that is stored rotated. COPIED: codes of those that have scales are at `copied`.
+template <bool ROTATED, bool COPIED, class PLACES, int D, int THREADS>
 static __device__ inline void load_chunk(const struct attend_run *u, const struct attend_item *t,
                                          const struct attend_keys *keys, int chunk, bool value,
-                                         int kv, unsigned char *tile) {
+                                         int kv, unsigned char *tile, unsigned char *copied) {
     constexpr int PIECES = D / 8, STEP = THREADS / PIECES;
     int codec = value ? u->codec_v : u->codec_k;
     unsigned base = shared_address(tile);
@@ -99,12 +191,22 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
             copy_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
         return;
     }
-    if (ROTATED && codec != KV_F16) {
-        load_coded<PLACES, D, THREADS>(codec, u, keys, value, kv, tile);
+    const struct stored_rows rows = {u, keys, value, kv};
+    if (COPIED && has_codes(u, value)) {
+        load_scaled<PLACES, D, THREADS, 2>(codec, copied_at<D>(u, value, copied), tile,
+                                           threadIdx.x);
+        return;
+    }
+    if (COPIED && codec == KV_BF16) {
+        load_codes<KV_BF16, PLACES, D, THREADS, 2>(rows, tile, threadIdx.x);
+        return;
+    }
+    if (ROTATED && !COPIED && codec != KV_F16) {
+        load_coded<PLACES, D, THREADS>(codec, rows, tile);
         return;
     }
     if (!ROTATED && codec == KV_Q8_0) {
-        load_codes<KV_Q8_0, PLACES, D, THREADS>(u, keys, value, kv, tile);
+        load_codes<KV_Q8_0, PLACES, D, THREADS, 2>(rows, tile, threadIdx.x);
         return;
     }
     for (; slot < ATTEND_CHUNK; slot += STEP) {

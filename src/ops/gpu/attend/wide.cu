@@ -23,7 +23,8 @@ extern "C" int attend_wide_bytes(int head_dim) {
 
 extern "C" void attend_wide(struct gpu *g, const struct attend_run *u,
                             const struct attend_plan *p) {
-    if (attend_rotated(u))
+    const bool codes = u->k.scale_row || u->v.scale_row; // they are copied ahead there
+    if (attend_rotated(u) || (codes && !p->whole && !u->chosen))
         attend_wide_rotated(g, u, p);
     else if (u->dk == 128)
         launch_wide<128>(g, u, p);

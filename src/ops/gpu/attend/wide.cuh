@@ -466,17 +466,18 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         p.begins = F::CHOICE ? p.chunk >= turn : p.chunk == turn;
         float s[F::H / 2];
         // Copies that are still on their way: this chunk's values, except with one stage, where
-        // only the first chunk's are requested so early.
-        if (F::STAGES == 2 || p.chunk == first)
+        // only the first chunk's are requested so early, and not with codes.
+        if (F::STAGES == 2 || (p.chunk == first && !F::COPIED))
             copies_wait<1>();
         else
             copies_wait<0>();
         show_shared();
         __syncthreads();
         struct finder found = find_ahead(u, t, third);
+        copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         if (F::STAGES == 2)
             bring_both<F>(u, b, m, ahead, turn_of<F>(p) + 1);
-        else if (p.chunk > first)
+        else if (p.chunk > first || F::COPIED)
             bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         if (p.begins)
             turn = attend_part_begin(attend_part(p.chunk) + 1);
@@ -508,6 +509,7 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         copies_wait<F::STAGES == 2 ? 2 : 0>();
         show_shared();
         fades = __syncthreads_or(fades);
+        copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
         if (F::STAGES == 1)
             bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         wide_gather<F>(m, fades, weights, stage + F::V, z);

@@ -13,15 +13,16 @@ template <int D_, int N_, bool WHOLE_, bool CHOICE_ = false, bool ROTATED_ = fal
 struct wide_form {
     static constexpr int D = D_, DV = D_, N = N_, T = N / 16, H = N / 2;
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_, ROTATED = ROTATED_, SAME = false,
-                          OUTSIDE = false;
+                          OUTSIDE = false, COPIED = ROTATED && !WHOLE;
     static constexpr int WARPS = 8, THREADS = WARPS * WARP;
     static constexpr int M = D / 128;                   // tiles of 64 values of a warpgroup
     static constexpr int OWN = (T + WARPS - 1) / WARPS; // tiles of pairs whose sums a warp makes
-    static constexpr int STAGES = WHOLE ? 1 : 2;
+    static constexpr int STAGES = WHOLE || COPIED ? 1 : 2;
     static constexpr int SAVED = WHOLE ? M * N / 2 - WIDE_LIVE : 0; // folded values of a thread
     static constexpr int TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = STAGES * TILE, Q = 2 * V, W = Q + N * D * 2;
-    static constexpr int ALL = W + N * ATTEND_CHUNK * 2;
+    static constexpr int CODES = W + N * ATTEND_CHUNK * 2;
+    static constexpr int ALL = CODES + (COPIED ? 2 * CODE_BYTES<D> : 0);
     static constexpr int STATE = ALL + SAVED * THREADS * (int)sizeof(float);
     static constexpr int FOLDED = STATE + (int)sizeof(struct state<T>);
     static constexpr int ANY = FOLDED + (WHOLE ? (int)sizeof(struct wide_folded<N>) : 0);

@@ -29,6 +29,17 @@ static __device__ __forceinline__ void copy_piece_if(uint32_t to, const void *fr
 #endif
 }
 
+// The same of 8 bytes.
+static __device__ __forceinline__ void copy_eight_if(uint32_t to, const void *from, bool there) {
+#ifdef GPU_PLAIN
+    *(uint2 *)shared_pointer(to) = there ? *(const uint2 *)from : make_uint2(0, 0);
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 8 : 0)
+                 : "memory");
+#endif
+}
+
 // A float, or zero unless it is there; on any device, at once where there are no such copies.
 static __device__ __forceinline__ void copy_float(float *to, const float *from, bool there) {
 #if __CUDA_ARCH__ >= 800 && !defined(GPU_PLAIN)
