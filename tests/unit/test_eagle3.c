@@ -102,6 +102,47 @@ static void test_handle(void **state) {
     close_scene(&c);
 }
 
+// Logits of row 0 with this token.
+static void first_row(struct scene *c, struct path *d, struct sequence *s, int32_t token,
+                      float *out) {
+    const struct path_row row = {0, -1, token};
+    assert_int_equal(path_begin(d, &s, 1, &c->r.e), 0);
+    assert_int_equal(path_rows(d, &row, 1, &c->r.e), 0);
+    exec_ops(c->r.x)->download(c->r.x, out, path_logits(d, 0, 1),
+                               (size_t)path_head(d)->rows * sizeof *out);
+}
+
+// The key and value of a draft's row 0 are kept where its token is committed next: the same numbers
+// as of a sequence that has drafted nothing before.
+static void test_root(void **state) {
+    (void)state;
+    enum { N = 70 };
+    static float got[TINY_VOCAB], want[TINY_VOCAB];
+    int32_t ids[N];
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        struct scene c;
+        struct eagle3 *m = NULL;
+        const struct eagle3_options eo = {.codec_k = KV_F32, .codec_v = KV_F32};
+        open_scene(&c, seed);
+        tiny_rig_tokens(&c.r, 3, ids, N);
+        if (eagle3_load(&m, c.r.m, c.path, &eo, false, &c.r.e))
+            fail_msg("%s", c.r.e.text);
+        struct sequence *s = tiny_rig_sequence(&c.r), *fresh = tiny_rig_sequence(&c.r);
+        for (int n = 0; n < N - 1; n++) {
+            tiny_rig_prompt(&c.r, s, ids + n, 1, 1, NULL, NULL);
+            assert_int_equal(path_state_of(&m->path, s)->absorbed, n);
+            first_row(&c, &m->path, s, ids[n + 1], got);
+        }
+        tiny_rig_prompt(&c.r, fresh, ids, N - 1, N - 1, NULL, NULL);
+        first_row(&c, &m->path, fresh, ids[N - 1], want);
+        assert_memory_equal(got, want, (size_t)path_head(&m->path)->rows * sizeof *got);
+        sequence_destroy(s);
+        sequence_destroy(fresh);
+        eagle3_destroy(m);
+        close_scene(&c);
+    }
+}
+
 // Another width of its own, a head of some tokens, norms in all places.
 enum { FORM = 6 };
 
@@ -201,10 +242,8 @@ static void test_folders(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_handle),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_plan),  cmocka_unit_test(test_handle),  cmocka_unit_test(test_root),
+        cmocka_unit_test(test_files), cmocka_unit_test(test_folders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,6 +229,71 @@ static void saved_and_forked(void **state) {
         }
 }
 
+static int64_t absorbed(const struct scene *c, const struct sequence *s) {
+    return path_state_of(mtp_path(c->m), s)->absorbed;
+}
+
+// Drafts whose row 0 has the token that is committed next, alone or with others after it: the row's
+// key and value are kept, and are those that a fresh sequence makes.
+static void keeps_the_root(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {1, 31, 62, 64, 127, 200}, counts[] = {1, 5, 66};
+    static float some[3 * ROW];
+    for (enum kind k = 0; k < KINDS; k++)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            struct scene c;
+            open_scene(&c, k);
+            struct sequence *s = text(&c, lengths[i], 50);
+            for (int j = 0; j < 3; j++) {
+                const int64_t n = sequence_len(s);
+                chain(&c, s, c.tokens + n, 3, some);
+                tiny_rig_prompt(&c.r, s, c.tokens + n, counts[j], counts[j], NULL, NULL);
+                assert_int_equal(absorbed(&c, s), counts[j] < PATH_TAIL ? n : n + counts[j] - 1);
+                drafts_as_fresh(&c, s, "with the root's key and value");
+            }
+            sequence_destroy(s);
+            close_scene(&c);
+        }
+}
+
+// And where it has another token, its page has been copied or the sequence cut, they are made anew.
+static void drops_the_root(void **state) {
+    (void)state;
+    enum { N = 100 };
+    static float some[3 * ROW];
+    for (enum kind k = 0; k < KINDS; k++) {
+        struct scene c;
+        struct sequence *fork = NULL;
+        int64_t kept = 0;
+        open_scene(&c, k);
+        struct sequence *s = text(&c, N, 50);
+        const int32_t other[] = {(c.tokens[N] + 1) % ROW};
+        chain(&c, s, other, 1, some);
+        run_to(&c, s, N + 2);
+        assert_int_equal(absorbed(&c, s), N - 1);
+        drafts_as_fresh(&c, s, "after another root");
+        chain(&c, s, c.tokens + N + 2, 1, some);
+        must(&c, sequence_fork(s, &fork, &c.r.e));
+        run_to(&c, s, N + 4);
+        run_to(&c, fork, N + 4);
+        assert_int_equal(absorbed(&c, s), N + 1);
+        assert_int_equal(absorbed(&c, fork), N + 1);
+        drafts_as_fresh(&c, s, "after a fork with a root");
+        drafts_as_fresh(&c, fork, "forked with a root");
+        const int32_t instead[] = {(c.tokens[96] + 1) % ROW};
+        chain(&c, s, instead, 1, some);
+        must(&c, sequence_truncate(s, 96, &kept, &c.r.e));
+        assert_int_equal(kept, 96);
+        c.tokens[96] = instead[0];
+        run_to(&c, s, 98);
+        assert_int_equal(absorbed(&c, s), 95);
+        drafts_as_fresh(&c, s, "cut with a root");
+        sequence_destroy(s);
+        sequence_destroy(fork);
+        close_scene(&c);
+    }
+}
+
 // Pages for what is committed and no more: a sequence does not draft then, and goes on.
 static void without_room(void **state) {
     (void)state;
@@ -358,7 +423,8 @@ int main(void) {
         cmocka_unit_test(grows_in_any_pieces), cmocka_unit_test(goes_back),
         cmocka_unit_test(goes_far_back),       cmocka_unit_test(saved_and_forked),
         cmocka_unit_test(without_room),        cmocka_unit_test(refuses_states),
-        cmocka_unit_test(some_tokens),
+        cmocka_unit_test(some_tokens),         cmocka_unit_test(keeps_the_root),
+        cmocka_unit_test(drops_the_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,14 @@
 // Hidden states of a sequence's newest tokens that are kept: positions modulo PATH_TAIL.
 enum { PATH_TAIL = 64 };
 
+// Where row 0 of the last draft has put its K and V. They come from the target's own hidden state,
+// so they are those of the newest position, if the token that is committed next is the row's.
+struct path_root {
+    const unsigned char *page; // NULL: nowhere
+    int32_t token;
+    uint64_t epoch; // exec_epoch when they were made
+};
+
 // What a sequence has of the draft. K and V of position p come from the hidden state there and the
 // token at p + 1, so the newest committed token always waits. kv has positions 0 .. absorbed-1;
 // hidden states of absorbed .. len-1 wait, 1 to PATH_TAIL of them unless len is 0.
@@ -17,6 +25,7 @@ struct path_state {
     struct attachment base; // len
     struct kv kv;
     int64_t absorbed;
+    struct path_root root;    // of position absorbed; until rows are committed, or cut
     int64_t from;             // first position whose hidden state is in tail; <= absorbed
     bool rest;                // at rest: tail has positions from .. len-1 and no room for others
     float *tail;              // device [PATH_TAIL][D], or [len - from][D]; NULL where that is empty

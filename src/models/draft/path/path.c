@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafting. What a row gives is the hidden state of its children and, normed, the head's input.
-// Rows of a draft are not kept: those of a chain lie in slots after the committed ones, of a tree
-// in scratch, so a wrong guess needs no undoing.
+// Rows of a draft but row 0 (state.c) are not kept: those of a chain lie in slots after the
+// committed ones, of a tree in scratch, so a wrong guess needs no undoing.
 #include "models/draft/path/path.h"
 
 #include "base/num.h"
@@ -102,13 +102,15 @@ static int first_of(const struct path_member *q) {
 // Puts a sequence's row `number` at `at` of the workspace's arrays. Its parent is a row that has
 // run.
 static void place_row(struct path *d, int seq, int number, int64_t at) {
-    const struct path_member *q = &d->members[seq];
+    struct path_member *q = &d->members[seq];
     const int parent = q->parent[number], first = first_of(q);
     d->token[at] = q->token[number];
     d->parent[at] = parent < first ? -1 : (int32_t)(q->before + parent - first);
     d->seq[at] = seq;
     d->pos[at] = q->state->base.len - 1 + q->depth[number];
     d->store[at] = slot_of(d, seq, number);
+    if (number == 0)
+        q->state->root = (struct path_root){d->store[at].page, d->token[at], exec_epoch(d->x)};
 }
 
 // The pass of sequences from .. to-1: rows that have run, then, from *first on, the new ones.

@@ -168,12 +168,25 @@ static void append_piece(struct path *d, struct path_state *s, const int32_t *to
     keep_tail(d, s, token, index, count);
 }
 
+// Whether the draft has already stored the position that waits for `next`, and nothing has changed
+// that since.
+static bool root_holds(const struct path *d, const struct path_state *s, int32_t next) {
+    const struct path_root *r = &s->root;
+    return r->page && r->token == next && kv_slot_at(&s->kv, s->absorbed).page == r->page &&
+           !exec_epoch_failed(d->x, r->epoch);
+}
+
 static void path_state_append(struct attachment *a, const int32_t *token, const int32_t *index,
                               int64_t count) {
     struct path_state *s = state_of(a);
     struct path *d = draft_of(a);
     if (count <= 0)
         return;
+    if (root_holds(d, s, token[index[0]])) {
+        s->absorbed++;
+        kv_advance(&s->kv, 1);
+    }
+    s->root.page = NULL;
     if (a->len - s->absorbed + count > PATH_TAIL)
         append_piece(d, s, token, index, count);
     else
@@ -197,6 +210,7 @@ static void path_state_cut(struct attachment *a, int64_t n) {
     struct path_state *s = state_of(a);
     struct path *d = draft_of(a);
     s->absorbed = absorbed_at(s, n);
+    s->root.page = NULL;
     kv_truncate(&s->kv, s->absorbed);
     if (n > 0 && n <= s->from) {
         exec_ops(d->x)->zero(d->x, s->tail + path_tail_slot(s, n - 1) * d->dim,
