@@ -142,27 +142,33 @@ static void pause_if(struct exec *x, bool waits) {
         exec_status(x, &e); // a fault is reported at the family's end
 }
 
+// Its host arrays, and those of the device; the last one is read by read_act.
+static void outcome_new(struct buffers *r, const struct turn *t, struct outcome *out, float **at) {
+    const int64_t rows = t->n * t->dim;
+    const int64_t sizes[ARRAYS] = {rows, rows, rows, t->n * turn_width(t), rows};
+    const float *const begin[ARRAYS] = {NULL, t->h, NULL, t->before, NULL};
+    for (int i = 0; i < ARRAYS; i++) {
+        const size_t bytes = (size_t)sizes[i] * sizeof(float);
+        out->n[i] = sizes[i];
+        out->p[i] = calloc(1, bytes);
+        if (!out->p[i])
+            abort();
+        if (begin[i])
+            memcpy(out->p[i], begin[i], bytes);
+        at[i] = i + 1 < ARRAYS ? buffers_io(r, out->p[i], bytes) : NULL;
+    }
+}
+
 static void run_turn(struct check *c, struct exec *x, const struct turn *t, bool waits,
                      struct outcome *out) {
     const struct ops *o = exec_ops(x);
     const int64_t n = t->n, dim = t->dim, width = turn_width(t);
-    const int64_t sizes[ARRAYS] = {n * dim, n * dim, n * dim, n * width, n * dim};
     struct weight *w[MATRICES] = {matrix_pack(x, &t->w[0]), matrix_pack(x, &t->w[1])};
     struct act *in = act_new(x, n, t->inner), *act = act_new(x, n, dim);
     struct buffers r;
     float *at[ARRAYS];
     buffers_open(&r, c, x);
-    for (int i = 0; i < ARRAYS; i++) {
-        out->n[i] = sizes[i];
-        out->p[i] = calloc((size_t)sizes[i], sizeof(float));
-        if (!out->p[i])
-            abort();
-        if (i == 1)
-            memcpy(out->p[i], t->h, (size_t)sizes[i] * sizeof(float));
-        if (i == 3)
-            memcpy(out->p[i], t->before, (size_t)sizes[i] * sizeof(float));
-        at[i] = i + 1 < ARRAYS ? buffers_io(&r, out->p[i], (size_t)sizes[i] * sizeof(float)) : NULL;
-    }
+    outcome_new(&r, t, out, at);
     const float *base = buffers_in(&r, t->base, (size_t)(2 * t->taps * dim) * sizeof *base);
     struct block_conv_args conv = {.in = at[0],
                                    .base = base + t->taps * dim,

@@ -378,6 +378,13 @@ static void convolve(const struct block_conv_args *a, int64_t i, int64_t at, int
         out[c] = a->add ? out[c] + y[c] : y[c];
 }
 
+static void convolve_row(const struct block_conv_args *a, int64_t i) {
+    float *out = a->act ? a->act->x + i * a->act->stride : a->out + i * a->dim;
+    for (int64_t g = 0; g < a->dim; g += a->group)
+        for (int64_t at = g; at < g + a->group; at += CONV_PIECE)
+            convolve(a, i, at, min_i64(CONV_PIECE, g + a->group - at), out + at);
+}
+
 struct conv_run {
     const struct cpu *cpu;
     const struct block_conv_args *a;
@@ -386,17 +393,12 @@ struct conv_run {
 static void convolve_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct conv_run *u = arg;
-    const struct block_conv_args *a = u->a;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t row = 4 * item, stop = min_i64(row + 4, a->n);
-        for (int64_t i = row; i < stop; i++) {
-            float *out = a->act ? a->act->x + i * a->act->stride : a->out + i * a->dim;
-            for (int64_t g = 0; g < a->dim; g += a->group)
-                for (int64_t at = g; at < g + a->group; at += CONV_PIECE)
-                    convolve(a, i, at, min_i64(CONV_PIECE, g + a->group - at), out + at);
-        }
-        if (a->act)
-            act_finish_rows(u->cpu, a->act, row, stop);
+        const int64_t row = 4 * item, stop = min_i64(row + 4, u->a->n);
+        for (int64_t i = row; i < stop; i++)
+            convolve_row(u->a, i);
+        if (u->a->act)
+            act_finish_rows(u->cpu, u->a->act, row, stop);
     }
 }
 

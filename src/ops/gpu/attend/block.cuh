@@ -78,9 +78,10 @@ static __device__ inline void bring_chunk(const struct attend_run *u, const stru
             F::load_keys(u, &b->t, &m->keys[turn % 3], chunk,
                          b->memory + turn % F::STAGES * F::TILE);
     } else if (chunk < b->t.end) {
+        const struct chunk_place to = {b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE,
+                                       copied_codes<F>(b, value)};
         load_chunk<F::ROTATED, F::COPIED, typename F::keys, F::D, F::THREADS>(
-            u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
-            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE, copied_codes<F>(b, value));
+            u, &b->t, &m->keys[turn % 3], chunk, value, b->kv, to);
     }
     copies_close();
 }

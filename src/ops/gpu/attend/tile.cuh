@@ -68,11 +68,10 @@ static __device__ inline bool has_codes(const struct attend_run *u, bool value) 
     return (value ? u->v : u->k).scale_row > 0;
 }
 
-template <int D>
 static __device__ inline struct copied_rows copied_at(const struct attend_run *u, bool value,
                                                       unsigned char *place) {
     const struct kv_plane *p = value ? &u->v : &u->k;
-    return {place, place + ATTEND_CHUNK * D, (int)p->code_row, (int)p->scale_row};
+    return {place, place + ATTEND_CHUNK * p->code_row, (int)p->code_row, (int)p->scale_row};
 }
 
 // Asynchronous copies of a chunk's codes and scales to CODE_BYTES at `place`; of a codec that has
@@ -82,7 +81,7 @@ static __device__ inline void copy_codes(const struct attend_run *u, const struc
                                          const struct attend_keys *keys, int chunk, bool value,
                                          int kv, unsigned char *place) {
     const struct kv_plane *p = value ? &u->v : &u->k;
-    const struct copied_rows to = copied_at<D>(u, value, place);
+    const struct copied_rows to = copied_at(u, value, place);
     const unsigned codes = shared_address(to.codes), scales = shared_address(to.scales);
     if ((chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
         const unsigned char *from = keys->page[0] + p->codes + kv * ATTEND_CHUNK * to.code_row;
@@ -106,38 +105,42 @@ static __device__ inline void copy_codes(const struct attend_run *u, const struc
     }
 }
 
+// Two pieces, number `at` of their rows, of BATCH rows that are STEP apart. Reads stand before what
+// they become, since the compiler cannot know that tiles are elsewhere.
+template <int CODEC, class PLACES, int STEP, int BATCH, class ROWS>
+static __device__ __forceinline__ void load_pieces(const ROWS &rows, unsigned char *tile, int slot,
+                                                   int at) {
+    typedef kv_halves<CODEC> halves;
+    const int first = halves::first(at);
+    halves x[BATCH] = {};
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        const struct kv_row from = rows(slot + i * STEP);
+        if (from.codes)
+            x[i].read(from, at);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        uint4 two[2];
+        x[i].make(two);
+        *(uint4 *)(tile + PLACES::at(slot + i * STEP, first)) = two[0];
+        *(uint4 *)(tile + PLACES::at(slot + i * STEP, first + halves::APART)) = two[1];
+    }
+}
+
 // Rows of a chunk whose codec is not F16, by THREADS threads of which this is number `thread`: each
-// has two pieces of BATCH rows at once, and with D values that are no power of two the same place
-// of each LANES * 16 values. Reads stand before what they become, since the compiler cannot know
-// that tiles are elsewhere.
-template <int CODEC, class PLACES, int D, int THREADS, int BATCH, class ROWS>
+// has two pieces of up to MOST rows at once, and with D values that are no power of two the same
+// place of each LANES * 16 values.
+template <int CODEC, class PLACES, int D, int THREADS, int MOST, class ROWS>
 static __device__ inline void load_codes(const ROWS &rows, unsigned char *tile, int thread) {
     constexpr int TWOS = D / 16, LANES = TWOS & -TWOS, STEP = THREADS / LANES;
-    typedef kv_halves<CODEC> halves;
+    constexpr int BATCH = STEP * MOST > ATTEND_CHUNK ? ATTEND_CHUNK / STEP : MOST;
     static_assert(ATTEND_CHUNK % (STEP * BATCH) == 0, "a chunk is whole batches");
 #pragma unroll 1
-    for (int slot = thread / LANES; slot < ATTEND_CHUNK; slot += STEP * BATCH) {
-        struct kv_row from[BATCH];
-#pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            from[i] = rows(slot + i * STEP);
-#pragma unroll 1
-        for (int at = thread % LANES; at < TWOS; at += LANES) {
-            halves x[BATCH] = {};
-#pragma unroll
-            for (int i = 0; i < BATCH; i++)
-                if (from[i].codes)
-                    x[i].read(from[i], at);
-            const int first = halves::first(at);
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                uint4 two[2];
-                x[i].make(two);
-                *(uint4 *)(tile + PLACES::at(slot + i * STEP, first)) = two[0];
-                *(uint4 *)(tile + PLACES::at(slot + i * STEP, first + halves::APART)) = two[1];
-            }
-        }
-    }
+    for (int slot = thread / LANES; slot < ATTEND_CHUNK; slot += STEP * BATCH)
+#pragma unroll(BATCH == 1 ? 3 : 1)
+        for (int at = thread % LANES; at < TWOS; at += LANES)
+            load_pieces<CODEC, PLACES, STEP, BATCH>(rows, tile, slot, at);
 }
 
 // The same of any codec but F16: for the kernels' instances where K or V has one that is stored
@@ -172,11 +175,15 @@ static __device__ inline void load_scaled(int codec, const ROWS &rows, unsigned 
 
 // The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
 // copies, which the caller closes. Committed keys lie one after the other. ROTATED: K or V has a
-// codec that is stored rotated. COPIED: codes of those that have scales are at `copied`.
+// codec that is stored rotated. COPIED: codes of those that have scales are at to.codes.
+struct chunk_place {
+    unsigned char *tile, *codes;
+};
 template <bool ROTATED, bool COPIED, class PLACES, int D, int THREADS>
 static __device__ inline void load_chunk(const struct attend_run *u, const struct attend_item *t,
                                          const struct attend_keys *keys, int chunk, bool value,
-                                         int kv, unsigned char *tile, unsigned char *copied) {
+                                         int kv, const struct chunk_place &to) {
+    unsigned char *const tile = to.tile;
     constexpr int PIECES = D / 8, STEP = THREADS / PIECES;
     int codec = value ? u->codec_v : u->codec_k;
     unsigned base = shared_address(tile);
@@ -185,16 +192,15 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
     if (codec == KV_F16 && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
         const unsigned char *from = keys->page[0] + (value ? u->v.codes : u->k.codes) +
                                     (kv * ATTEND_CHUNK + slot) * D * 2 + at * 16;
-        unsigned to = base + (unsigned)PLACES::at(slot, at);
+        unsigned place = base + (unsigned)PLACES::at(slot, at);
 #pragma unroll
         for (int i = 0; i < ATTEND_CHUNK / STEP; i++)
-            copy_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
+            copy_piece(place + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
         return;
     }
     const struct stored_rows rows = {u, keys, value, kv};
     if (COPIED && has_codes(u, value)) {
-        load_scaled<PLACES, D, THREADS, 2>(codec, copied_at<D>(u, value, copied), tile,
-                                           threadIdx.x);
+        load_scaled<PLACES, D, THREADS, 4>(codec, copied_at(u, value, to.codes), tile, threadIdx.x);
         return;
     }
     if (COPIED && codec == KV_BF16) {

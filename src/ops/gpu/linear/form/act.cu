@@ -6,7 +6,6 @@
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/linear/form/conv.cuh"
-#include "ops/gpu/linear/form/values.h"
 #include "ops/gpu/moe/sum.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -505,6 +504,31 @@ extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t 
     launch_rows(gpu_of(x), &run, n, "to_act");
 }
 
+// Block (row, piece). Rows of `out` are `stride` values apart.
+static __global__ void __launch_bounds__(THREADS)
+    convolve_rows(const __grid_constant__ struct block_conv_args a, float *to, int64_t stride) {
+    gpu_await();
+    const int64_t i = blockIdx.x, c = (int64_t)blockIdx.y * THREADS + threadIdx.x;
+    if (c >= a.dim)
+        return;
+    const float *own = a.own + i * a.own_stride + c / a.group;
+    const int64_t before = i % a.block, groups = a.dim / a.group;
+    float y = 0;
+    for (int o = 0; o < a.taps && o <= before; o++) {
+        const float k = __fadd_rn(a.base[o * a.dim + c], __ldcg(own + o * groups));
+        const float v = __fmul_rn(k, __ldcg(a.in + (i - o) * a.dim + c));
+        y = o ? __fadd_rn(y, v) : v;
+    }
+    float *out = to + i * stride + c;
+    *out = a.add ? __fadd_rn(__ldcg(out), y) : y;
+}
+
+static void convolve(struct gpu *g, const struct block_conv_args *a, float *out, int64_t stride) {
+    dim3 grid((unsigned)a->n, (unsigned)((a->dim + THREADS - 1) / THREADS));
+    if (a->n > 0)
+        gpu_launch_early(g, "block_conv", convolve_rows, grid, THREADS, 0, *a, out, stride);
+}
+
 // A row of norm, one block: each thread writes what it alone has read, so that out may be in.
 static __global__ void __launch_bounds__(THREADS) norm_row(struct norm_args a) {
     const float *in = a.in + blockIdx.x * a.k;
@@ -539,14 +563,14 @@ extern "C" void cuda_norm(struct exec *x, const struct norm_args *a) {
 
 extern "C" void cuda_block_conv(struct exec *x, const struct block_conv_args *a) {
     if (!a->act) {
-        values_convolve(gpu_of(x), a, a->out, a->dim);
+        convolve(gpu_of(x), a, a->out, a->dim);
         return;
     }
     cuda_act_shape(a->act, a->n, a->dim);
     const struct rows_run run = rows_to(a->act, a->in, a->dim);
     if (a->n && launch_convolved(gpu_of(x), a, &run, "block_conv"))
         return;
-    values_convolve(gpu_of(x), a, a->act->wide, a->act->stride);
+    convolve(gpu_of(x), a, a->act->wide, a->act->stride);
     cuda_act_finish(x, a->act, a->n);
 }
 

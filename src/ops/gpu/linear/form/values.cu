@@ -21,32 +21,6 @@ extern "C" void cuda_scale(struct exec *x, const struct scale_args *a) {
                          (unsigned)((a->n + THREADS - 1) / THREADS), THREADS, 0, *a);
 }
 
-// Block (row, piece). Rows of `out` are `stride` values apart.
-static __global__ void __launch_bounds__(THREADS)
-    convolve_rows(const __grid_constant__ struct block_conv_args a, float *to, int64_t stride) {
-    gpu_await();
-    const int64_t i = blockIdx.x, c = (int64_t)blockIdx.y * THREADS + threadIdx.x;
-    if (c >= a.dim)
-        return;
-    const float *own = a.own + i * a.own_stride + c / a.group;
-    const int64_t before = i % a.block, groups = a.dim / a.group;
-    float y = 0;
-    for (int o = 0; o < a.taps && o <= before; o++) {
-        const float k = __fadd_rn(a.base[o * a.dim + c], __ldcg(own + o * groups));
-        const float v = __fmul_rn(k, __ldcg(a.in + (i - o) * a.dim + c));
-        y = o ? __fadd_rn(y, v) : v;
-    }
-    float *out = to + i * stride + c;
-    *out = a.add ? __fadd_rn(__ldcg(out), y) : y;
-}
-
-extern "C" void values_convolve(struct gpu *g, const struct block_conv_args *a, float *out,
-                                int64_t stride) {
-    dim3 grid((unsigned)a->n, (unsigned)((a->dim + THREADS - 1) / THREADS));
-    if (a->n > 0)
-        gpu_launch_early(g, "block_conv", convolve_rows, grid, THREADS, 0, *a, out, stride);
-}
-
 static __global__ void __launch_bounds__(THREADS) join_rows(struct values_join a) {
     gpu_await();
     const int64_t i = (int64_t)blockIdx.y * THREADS + threadIdx.x, row = blockIdx.x;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels after linear layers that have a form of their own: biases, gate and up by any activation,
-// and convolutions along rows. Internal to src/ops/gpu.
+// Kernels after linear layers that have a form of their own: biases, and gate and up by any
+// activation. Internal to src/ops/gpu.
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_VALUES_H
 #define COPPICE_OPS_GPU_LINEAR_FORM_VALUES_H
 
@@ -23,8 +23,6 @@ struct values_join {
     int64_t stride;
 };
 void values_join(struct gpu *g, const struct values_join *a, int64_t n);
-// block_conv with rows of `out` that are `stride` values apart.
-void values_convolve(struct gpu *g, const struct block_conv_args *a, float *out, int64_t stride);
 // The biases of the jobs that have one.
 void values_add_biases(struct gpu *g, const struct linear_job *jobs, int n_jobs, int64_t n);
 
