@@ -531,22 +531,24 @@ static void convolve(struct gpu *g, const struct block_conv_args *a, float *out,
 
 // A row of norm, one block: each thread writes what it alone has read, so that out may be in.
 static __global__ void __launch_bounds__(THREADS) norm_row(struct norm_args a) {
+    gpu_await();
     const float *in = a.in + blockIdx.x * a.k;
     float *out = a.out + blockIdx.x * a.k, sum = 0;
     for (int64_t i = threadIdx.x; i < a.k; i += THREADS)
-        sum = fmaf(in[i], in[i], sum);
+        sum = fmaf(__ldcg(in + i), __ldcg(in + i), sum);
     float factor = 1.0f / sqrtf(block_reduce(sum, 0).x / (float)a.k + a.eps);
     for (int64_t i = threadIdx.x; i < a.k; i += THREADS) {
-        float y = in[i] * factor * (a.w ? a.w[i] : 1.0f);
-        out[i] = a.add ? out[i] + y : y;
+        float y = __ldcg(in + i) * factor * (a.w ? a.w[i] : 1.0f);
+        out[i] = a.add ? __ldcg(out + i) + y : y;
     }
 }
 
 extern "C" void cuda_norm(struct exec *x, const struct norm_args *a) {
+    const struct launch_says says = {MEMORY_WEIGHTS, MEMORY_ROWS, false, NULL, false};
     struct gpu *g = gpu_of(x);
     if (!a->act) {
         if (a->n)
-            gpu_launch(g, "norm", norm_row, (unsigned)a->n, THREADS, 0, *a);
+            gpu_launch_saying({g, "norm", says}, norm_row, (unsigned)a->n, THREADS, 0, *a);
         return;
     }
     cuda_act_shape(a->act, a->n, a->k);
