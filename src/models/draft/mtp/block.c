@@ -11,6 +11,7 @@ static void join(struct mtp *m, const int32_t *token, const float *hidden, int64
     const size_t row = (size_t)dim * sizeof(float);
     float *halves[2] = {m->pair, m->pair + dim}; // of one row; of more they are put there
     const float *from[2] = {m->h, hidden}, *w[2] = {m->enorm, m->hnorm};
+    m->path.act_of = NULL;
     for (int64_t i = 0; i < n; i++)
         m->path.index[i] = (int32_t)i;
     ops->gather_rows(m->path.x, m->embed, token, n, m->h);
@@ -101,9 +102,15 @@ static void run(struct path *d, const struct rows *rows, int64_t first,
     else
         attention_run(m->path.x, &c);
     feed_forward(m, n);
-    const struct norm_args norm = {
-        .in = m->h, .w = m->gnorm, .eps = p->eps, .n = n, .k = p->dim, .out = h->out};
-    exec_ops(m->path.x)->norm(m->path.x, &norm);
+    const struct norm_args norm = {.in = m->h,
+                                   .w = m->gnorm,
+                                   .eps = p->eps,
+                                   .n = n,
+                                   .k = p->dim,
+                                   .out = h->out,
+                                   .act = d->act_d};
+    exec_ops(d->x)->norm(d->x, &norm);
+    d->act_of = n == 1 ? h->out : NULL;
 }
 
 static void hidden(struct path *d, const int32_t *index, int64_t n, float *out) {

@@ -85,6 +85,7 @@ struct path {
     int64_t n_rows, absorb_rows, draft_rows;
     float *u;                              // [R][D]
     struct act *act_d;                     // R rows of D
+    const float *act_of;                   // the row of g that act_d has; NULL: something else
     float *g;                              // [S][N][D] what the rows of drafts gave
     unsigned char *scratch;                // pages for K and V of S N rows
     float *logits;                         // [logits_rows][head.rows]

@@ -248,8 +248,9 @@ const float *path_logits(struct path *d, int64_t first, int64_t n) {
         }
         if (d->head_norm)
             ops->norm_to_act(d->x, g, d->head_norm, d->eps, n, d->dim, d->act_d);
-        else
+        else if (n > 1 || g != d->act_of)
             ops->to_act(d->x, g, n, d->dim, d->act_d);
+        d->act_of = NULL;
         struct linear_job head = {.w = d->head.w, .out = d->logits};
         ops->linear(d->x, &head, 1, d->act_d, n);
         if (d->logit_cap > 0)
