@@ -34,11 +34,11 @@ static __device__ __forceinline__ unsigned bounded_two(__half2 x) {
 
 // read: sixteen values, number `at` of their row, where there is one; else all is zero. make: two
 // pieces of them. first(at) is the number of the first piece in its row, the second is APART after
-// it.
+// it. AT_ONCE: how many of these a thread of few registers may read before it makes the first.
 template <int CODEC> struct kv_halves;
 
 template <> struct kv_halves<KV_BF16> {
-    enum { APART = 1 };
+    enum { APART = 1, AT_ONCE = 2 };
     uint4 v[2];
 
     static __device__ inline int first(int at) {
@@ -63,7 +63,7 @@ template <> struct kv_halves<KV_BF16> {
 
 // A code plus 128 in the mantissa of 1024, from which 1152 is subtracted exactly.
 template <> struct kv_halves<KV_Q8_0> {
-    enum { APART = 1 };
+    enum { APART = 1, AT_ONCE = 4 };
     uint4 codes;
     unsigned short d;
 
@@ -115,6 +115,7 @@ template <int BIT> static __device__ __forceinline__ unsigned spread_bits(unsign
 // Eight bytes hold eights h and h + 2, in their low and high halves. A code in the mantissa of 1024
 // is 1024 + c, from which 1024 + ZERO is subtracted exactly; what is left is rounded once.
 template <class STORED> struct kv_halves_nibbles : kv_eights {
+    enum { AT_ONCE = STORED::FIFTH ? 4 : 8 };
     uint2 codes;
     typename STORED::scales s;
 
@@ -170,6 +171,7 @@ constexpr unsigned centroid_bytes(int first, int byte) {
 // A code of three bits chooses among the eight bytes of two registers, once for the low bytes of
 // the centroids and once for the high ones.
 template <> struct kv_halves<KV_TQ3_0> : kv_eights {
+    enum { AT_ONCE = 4 };
     uint2 codes;
     kv_stored<KV_TQ3_0>::scales s;
 

@@ -134,7 +134,8 @@ static __device__ __forceinline__ void load_pieces(const ROWS &rows, unsigned ch
 template <int CODEC, class PLACES, int D, int THREADS, int MOST, class ROWS>
 static __device__ inline void load_codes(const ROWS &rows, unsigned char *tile, int thread) {
     constexpr int TWOS = D / 16, LANES = TWOS & -TWOS, STEP = THREADS / LANES;
-    constexpr int BATCH = STEP * MOST > ATTEND_CHUNK ? ATTEND_CHUNK / STEP : MOST;
+    constexpr int AT_ONCE = kv_halves<CODEC>::AT_ONCE, MAY = AT_ONCE < MOST ? AT_ONCE : MOST;
+    constexpr int BATCH = STEP * MAY > ATTEND_CHUNK ? ATTEND_CHUNK / STEP : MAY;
     static_assert(ATTEND_CHUNK % (STEP * BATCH) == 0, "a chunk is whole batches");
 #pragma unroll 1
     for (int slot = thread / LANES; slot < ATTEND_CHUNK; slot += STEP * BATCH)
