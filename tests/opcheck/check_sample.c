@@ -569,6 +569,7 @@ struct sample_call {
     int64_t vocab;
     struct sample_row rows[16];
     bool noisy;
+    int k;
 };
 
 static void sample_turn(void *arg, int turn) {
@@ -580,12 +581,12 @@ static void sample_turn(void *arg, int turn) {
 
 static void topk_turn(void *arg, int turn) {
     const struct sample_call *t = arg;
-    int32_t ids[16 * 8];
-    float logp[16 * 8];
+    int32_t ids[16 * 16];
+    float logp[16 * 16];
     struct topk_args top = {.logits = t->logits,
                             .n = 16,
                             .vocab = t->vocab,
-                            .k = 8,
+                            .k = t->k,
                             .noise = t->noisy ? t->rows : NULL,
                             .ids = ids,
                             .logp = logp};
@@ -595,7 +596,7 @@ static void topk_turn(void *arg, int turn) {
 
 void check_sample_time(struct check *c) {
     static const char *const names[] = {"greedy", "T 0.8", "T 0.8 top-k 40 top-p 0.95"};
-    struct sample_call t = {.x = c->exec, .vocab = c->device ? 248320 : 8192};
+    struct sample_call t = {.x = c->exec, .vocab = c->device ? 248320 : 8192, .k = 8};
     struct buffers r;
     if (!has_sample(c))
         return;
@@ -615,6 +616,13 @@ void check_sample_time(struct check *c) {
         snprintf(shape, sizeof shape, "16 x %lld %s", (long long)t.vocab, names[kind]);
         report_time(c, "sample", shape, time_call(c, sample_turn, &t), 64.0 * (double)t.vocab);
         report_time(c, "head_topk", shape, time_call(c, topk_turn, &t), 64.0 * (double)t.vocab);
+    }
+    t.noisy = false;
+    t.k = 16;
+    if (c->device) { // as many candidates as warps of a row with so few tokens
+        t.vocab = 49152;
+        report_time(c, "head_topk", "16 x 49152, 16 of each", time_call(c, topk_turn, &t),
+                    64.0 * (double)t.vocab);
     }
     buffers_close(&r);
     free(logits);

@@ -186,12 +186,14 @@ static __device__ uint32_t bound_of(struct sample_shared &m, const uint64_t *bes
 }
 
 // The same for k <= 32, mostly a little lower and much sooner: that of the k-th best warp, each
-// warp having the best of its share of the groups.
+// warp having the best of its share of the groups. Few groups go round the warps, so that each has
+// some: a warp without one would leave no bound where k is more than the others.
 static __device__ uint32_t quick_bound(struct sample_shared &m, const uint64_t *best, int groups,
                                        int k) {
     int lane = (int)threadIdx.x % WARP, before = 0;
     uint32_t own = 0;
-    for (int g = (int)threadIdx.x; g < groups; g += THREADS) {
+    const int round = lane * (THREADS / WARP) + (int)threadIdx.x / WARP;
+    for (int g = groups < THREADS ? round : (int)threadIdx.x; g < groups; g += THREADS) {
         uint32_t key = (uint32_t)(best[g] >> 32);
         own = key > own ? key : own;
     }
