@@ -112,7 +112,8 @@ static void turn_init(struct turn *t, struct rng *r) {
     t->block = (int)between(r, 1, 16);
     t->n = t->block * between(r, 1, MOST_ROWS / t->block);
     t->taps = (int)between(r, 1, 3);
-    t->group = rng_below(r, 2) ? 16 : 64;
+    static const int groups[] = {4, 16, 64}; // of 4 with 3 taps: more kernels than values in a row
+    t->group = groups[rng_below(r, 3)];
     t->w[0] = matrix_new(r, types[rng_below(r, 3)], t->inner, t->dim);
     t->w[1] = matrix_new(r, types[rng_below(r, 3)], t->dim, turn_width(t));
     t->in = random_floats(r, t->n * t->inner, 1);

@@ -259,7 +259,8 @@ static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blo
 }
 
 static bool odd(const struct rows_run *a) {
-    return a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16;
+    const size_t places = (size_t)a->in | (size_t)a->w | (size_t)a->plain;
+    return a->k % 4 || a->step % 4 || places % 16;
 }
 
 static bool is_shared(const struct gpu *g, const struct rows_run *a, int64_t n) {
@@ -319,12 +320,13 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
 // reads of a linear layer's parts is added up there.
 static bool launch_convolved(struct gpu *g, const struct block_conv_args *c,
                              const struct rows_run *a, const char *what) {
-    const size_t places = (size_t)c->in | (size_t)c->base | (size_t)c->out;
+    const size_t places = (size_t)c->in | (size_t)c->base | (size_t)c->out | (size_t)c->own;
     rows_convolved source = {};
     if (!is_shared(g, a, c->n) || c->group % 4 || c->own_stride % 4 || places % 16)
         return false;
     source.c = *c;
-    if (!linear_take_product(g, c->own, c->n, c->own_stride, NULL, &source.kernels))
+    const bool stores = c->own_stride <= c->dim; // all kernels of a row, by its threads
+    if (!stores || !linear_take_product(g, c->own, c->n, c->own_stride, NULL, &source.kernels))
         linear_take_product(g, c->in, c->n, c->dim, a->unscale, &source.rows);
     launch_source({g, what, ADDS}, a, (unsigned)c->n, source);
     return true;
