@@ -174,12 +174,14 @@ static __device__ inline void load_scaled(int codec, const ROWS &rows, unsigned 
     }
 }
 
-// The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
-// copies, which the caller closes. Committed keys lie one after the other. ROTATED: K or V has a
-// codec that is stored rotated. COPIED: codes of those that have scales are at to.codes.
+// Where a chunk's halves go, and where its codes are that have been copied; NULL: none have.
 struct chunk_place {
     unsigned char *tile, *codes;
 };
+
+// The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
+// copies, which the caller closes. Committed keys lie one after the other. ROTATED: K or V has a
+// codec that is stored rotated. COPIED: codes of those that have scales are at to.codes.
 template <bool ROTATED, bool COPIED, class PLACES, int D, int THREADS>
 static __device__ inline void load_chunk(const struct attend_run *u, const struct attend_item *t,
                                          const struct attend_keys *keys, int chunk, bool value,

@@ -325,8 +325,8 @@ static bool launch_convolved(struct gpu *g, const struct block_conv_args *c,
     if (!is_shared(g, a, c->n) || c->group % 4 || c->own_stride % 4 || places % 16)
         return false;
     source.c = *c;
-    const bool stores = c->own_stride <= c->dim; // all kernels of a row, by its threads
-    if (!stores || !linear_take_product(g, c->own, c->n, c->own_stride, NULL, &source.kernels))
+    const bool fits = c->own_stride <= c->dim; // a row's threads store all of its kernels
+    if (!fits || !linear_take_product(g, c->own, c->n, c->own_stride, NULL, &source.kernels))
         linear_take_product(g, c->in, c->n, c->dim, a->unscale, &source.rows);
     launch_source({g, what, ADDS}, a, (unsigned)c->n, source);
     return true;
