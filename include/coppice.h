@@ -63,21 +63,21 @@ struct coppice_load_options {
     // Rotary positions in place of what the file says (docs/long-context.md); NULL, 0: as it says.
     const char *rope_scaling; // "none", "linear" or "yarn"
     double rope_scale, rope_freq_base, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast;
-    double yarn_ext_factor;           // below 0: none, all pairs are slowed alike
-    int64_t yarn_orig_ctx, fa_window; // the latter: 0, or --fa-window, what replies see
+    double yarn_ext_factor;                    // below 0: none, all pairs are slowed alike
+    int64_t yarn_orig_ctx, fa_window, kv_pool; // 0, or what replies see: --fa-window, --kv-pool
+    const char *kv_pool_policy;                // NULL: the default
 };
 
 struct coppice_plan {
     size_t size;
-    int64_t weights, draft; // bytes, of the target and of the draft
-    int64_t workspace;      // bytes
-    int64_t state;          // bytes of a sequence, whatever its length
-    int64_t kv_per_1k;      // bytes of a sequence more for each 1,024 tokens, besides kv_windows
-    int64_t total;          // bytes, with one sequence of max_ctx tokens
-    int64_t available;      // bytes that may be taken; 0: no limit is known
-    int64_t max_ctx;        // tokens that are planned for
-    int64_t trained_ctx;    // tokens that the model is for: trained, times what its scaling adds
-    int64_t kv_windows;     // bytes of a sequence in layers that see a window, at most
+    int64_t weights, draft, workspace; // bytes, of the target, of the draft, and of passes
+    int64_t state;                     // bytes of a sequence, whatever its length
+    int64_t kv_per_1k;   // bytes of a sequence more for each 1,024 tokens, besides kv_windows
+    int64_t total;       // bytes, with one sequence of max_ctx tokens
+    int64_t available;   // bytes that may be taken; 0: no limit is known
+    int64_t max_ctx;     // tokens that are planned for
+    int64_t trained_ctx; // tokens that the model is for: trained, times what its scaling adds
+    int64_t kv_windows;  // bytes of a sequence in layers that see a window, at most
 };
 
 // What loading would take, without loading. COPPICE_ERR_MEMORY where it does not fit, with *out

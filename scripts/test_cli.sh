@@ -328,6 +328,10 @@ if [ -n "$target" ] && has generate; then
         <("$program" inspect --plan "$target" --kv-type auto --vram-limit 60M 2>&1 >/dev/null)
     refuse 2 "a window of 63 tokens for replies is not within 64 to 1048576" generate -m "$target" -p x --fa-window 63
     refuse 2 "has no meaning for 'bench kv'" bench kv -m "$target" --fa-window 64
+    refuse 2 "a pool of 447 tokens is not within 448" generate -m "$target" -p x --kv-pool 447
+    refuse 2 "give one of them" generate -m "$target" -p x --kv-pool 512 --fa-window 64
+    refuse 2 "'fifo' is no policy of --kv-pool" generate -m "$target" -p x --kv-pool 512 --kv-pool-policy fifo
+    refuse 2 "no meaning without --kv-pool" generate -m "$target" -p x --kv-pool-policy lru
     refuse 2 "give one with --rope-scale" inspect --plan "$target" --rope-scaling yarn
     refuse 2 "add --rope-scaling yarn" inspect --plan "$target" --yarn-beta-fast 16
     refuse 2 "--rope-freq-scale is one over" inspect --plan "$target" --rope-scale 2 --rope-freq-scale 0.5

@@ -178,7 +178,8 @@ static int read_load_options(const struct coppice_load_options *from, struct ses
     if (in.sparse_prefill > 0)
         o->target.sparse =
             (struct sparse_rule){true, (float)in.sparse_prefill, SPARSE_SINKS, SPARSE_WINDOW};
-    rc = view_rule_make(&o->target.view, in.fa_window, e);
+    rc = view_rule_make(&o->target.view,
+                        &(struct view_options){in.fa_window, in.kv_pool, in.kv_pool_policy}, e);
     if (rc)
         return rc;
     *budget = in.max_budget ? in.max_budget : DEFAULT_BUDGET;

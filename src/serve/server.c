@@ -232,7 +232,7 @@ static void on_loaded(struct server *v) {
     s->n_ctx_train = m->context;
     s->kv_type_k = kv_codec_of(session_codec(session, false))->name;
     s->kv_type_v = kv_codec_of(session_codec(session, true))->name;
-    s->fa_window = model_spec(session_model(session)).view.window;
+    s->view = model_spec(session_model(session)).view;
     request_init(&s->defaults);
     s->defaults.sample = v->sample;
     s->defaults.how = speculate_auto(has_draft);

@@ -17,6 +17,7 @@
 #include "serve/request/params.h"
 #include "serve/request_log.h"
 #include "serve/workers.h"
+#include "state/view.h"
 #include "text/chat/chat.h"
 
 struct server;
@@ -78,7 +79,7 @@ struct service {
     int64_t n_ctx;                     // tokens of a request, prompt and reply together
     int64_t n_ctx_train;               // that the model was trained for
     const char *kv_type_k, *kv_type_v; // codecs of keys and of values
-    int64_t fa_window;                 // that tokens of replies see; 0: they see everything
+    struct view_rule view;             // of replies
 
     struct keep_file *kept;    // NULL: nothing is kept
     struct keep_setup kept_by; // what its lines say of the model, once that is loaded

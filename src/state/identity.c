@@ -121,7 +121,7 @@ static const struct difference {
     {"positions", "the checkpoint's positions turn by another rule ($t, here $o); use the same "
                   "rotary scaling or make the checkpoint again"},
     {"prompts", "the checkpoint's prompt was read $t and this program reads it $o; use the same "
-                "--sparse-prefill and --fa-window or make the checkpoint again"},
+                "--sparse-prefill, --fa-window and --kv-pool or make the checkpoint again"},
     {"keys", "the checkpoint has its keys as $t, the model as $o; load the model with the "
              "checkpoint's --kv-type"},
     {"values", "the checkpoint has its values as $t, the model as $o; load the model with the "

@@ -8,17 +8,47 @@
 
 enum { SINK_PAGES = VIEW_SINKS / KV_PAGE };
 
-int view_rule_make(struct view_rule *r, int64_t tokens, struct err *e) {
-    *r = (struct view_rule){0};
-    if (tokens == 0)
+static int make_pool(struct view_rule *r, const struct view_options *o, struct err *e) {
+    if (o->window)
+        return err_set(e, ERR_USAGE,
+                       "--fa-window and --kv-pool both say what replies see; give one of them");
+    if (o->pool < VIEW_MIN_POOL || o->pool > VIEW_MAX_WINDOW)
+        return err_set(e, ERR_USAGE,
+                       "a pool of %lld tokens is not within %d (the first %d, the newest %d before "
+                       "a token's own %d, and %d to choose) to %d; 0 lets replies see the whole "
+                       "text",
+                       (long long)o->pool, VIEW_MIN_POOL, VIEW_SINKS, VIEW_TAIL, KV_PAGE, KV_PAGE,
+                       VIEW_MAX_WINDOW);
+    r->pool = round_up(o->pool, KV_PAGE);
+    r->window = r->pool - VIEW_SINKS - KV_PAGE;
+    return 0;
+}
+
+static int check_policy(const struct view_options *o, struct err *e) {
+    if (!o->policy || !strcmp(o->policy, "lru"))
         return 0;
-    if (tokens < VIEW_MIN_WINDOW || tokens > VIEW_MAX_WINDOW)
+    return err_set(e, ERR_USAGE, "'%s' is no policy of --kv-pool; use lru", o->policy);
+}
+
+int view_rule_make(struct view_rule *r, const struct view_options *o, struct err *e) {
+    *r = (struct view_rule){0};
+    int rc = check_policy(o, e);
+    if (rc || (!o->pool && !o->window))
+        return rc;
+    if (o->pool)
+        return make_pool(r, o, e);
+    if (o->window < VIEW_MIN_WINDOW || o->window > VIEW_MAX_WINDOW)
         return err_set(e, ERR_USAGE,
                        "a window of %lld tokens for replies is not within %d to %d; 0 lets them "
                        "see the whole text",
-                       (long long)tokens, VIEW_MIN_WINDOW, VIEW_MAX_WINDOW);
-    r->window = round_up(tokens, KV_PAGE);
+                       (long long)o->window, VIEW_MIN_WINDOW, VIEW_MAX_WINDOW);
+    r->window = round_up(o->window, KV_PAGE);
     return 0;
+}
+
+const char *view_policy(const struct view_rule *r) {
+    (void)r;
+    return "lru";
 }
 
 int64_t view_skipped(const struct view_rule *r, int64_t pos) {

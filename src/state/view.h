@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rows of replies see of the text before them, where they do not see everything (--fa-window):
-// the first page of keys and values, and the newest ones. Keys are stored with their positions
-// turned into them, so a table of the pages that remain, with positions counted in it, is all that
-// attention needs. What a row sees depends on its own position alone (rule E): it changes at
-// multiples of a page, and all rows of a sequence in one pass lie between two of them.
+// What rows of replies see of the text before them, where they do not see everything (--fa-window,
+// --kv-pool): the first page of keys and values, and the newest ones. Keys are stored with their
+// positions turned into them, so a table of the pages that remain, with positions counted in it, is
+// all that attention needs. What a row sees depends on its own position alone (rule E): it changes
+// at multiples of a page, and all rows of a sequence in one pass lie between two of them.
 #ifndef COPPICE_STATE_VIEW_H
 #define COPPICE_STATE_VIEW_H
 
@@ -16,16 +16,29 @@ enum {
     VIEW_SINKS = KV_PAGE, // tokens, first ones, that all rows see
     VIEW_MIN_WINDOW = KV_PAGE,
     VIEW_MAX_WINDOW = 1 << 20,
+    VIEW_TAIL = 4 * KV_PAGE, // tokens before a row's own page that it sees in every pool
+    VIEW_MIN_POOL = VIEW_SINKS + VIEW_TAIL + 2 * KV_PAGE, // these, its own page, and one to choose
+};
+
+// What options say; zeroed: rows see everything.
+struct view_options {
+    int64_t window;     // --fa-window
+    int64_t pool;       // --kv-pool
+    const char *policy; // --kv-pool-policy; NULL: the default
 };
 
 // A row of a reply in the page of positions [b, b + KV_PAGE) sees the first VIEW_SINKS positions
 // and those from b - window on. Rows of prompts see all.
 struct view_rule {
     int64_t window; // a multiple of KV_PAGE; 0: no rule
+    int64_t pool;   // tokens that a row sees at most, where it was made of that number; else 0
 };
 
-// The rule of a window of that many tokens, rounded up; 0: none. ERR_USAGE.
-int view_rule_make(struct view_rule *r, int64_t tokens, struct err *e);
+// The rule that options describe, with sizes rounded up. A pool of the newest pages is a window:
+// the first page and a row's own belong to it. ERR_USAGE.
+int view_rule_make(struct view_rule *r, const struct view_options *o, struct err *e);
+// The name of a pool's policy.
+const char *view_policy(const struct view_rule *r);
 
 // Pages after the sinks that a row at pos of a reply does not see.
 int64_t view_skipped(const struct view_rule *r, int64_t pos);

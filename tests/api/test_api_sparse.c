@@ -69,6 +69,11 @@ static void test_sparse_prefill(void **state) {
     o.sparse_prefill = 0;
     o.fa_window = 63;
     refuse_load(&o, "a window of 63 tokens");
+    o.kv_pool = 512;
+    refuse_load(&o, "give one of them");
+    o.fa_window = 0;
+    o.kv_pool_policy = "fifo";
+    refuse_load(&o, "'fifo' is no policy");
     tiny_pair_remove(&files);
 }
 

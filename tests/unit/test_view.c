@@ -19,13 +19,40 @@ static void test_rule(void **state) {
     struct view_rule r;
     struct err e = {0};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        assert_int_equal(view_rule_make(&r, good[i].tokens, NULL), 0);
+        const struct view_options o = {.window = good[i].tokens};
+        assert_int_equal(view_rule_make(&r, &o, NULL), 0);
         assert_int_equal(r.window, good[i].window);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(view_rule_make(&r, bad[i], &e), ERR_USAGE);
+        const struct view_options o = {.window = bad[i]};
+        assert_int_equal(view_rule_make(&r, &o, &e), ERR_USAGE);
         assert_non_null(strstr(e.text, "is not within 64 to 1048576"));
     }
+}
+
+static void test_pool(void **state) {
+    (void)state;
+    static const struct {
+        struct view_options o;
+        const char *sentence;
+    } bad[] = {{{.pool = 447}, "a pool of 447 tokens is not within 448"},
+               {{.pool = -1}, "a pool of -1 tokens"},
+               {{.pool = VIEW_MAX_WINDOW + 1}, "to 1048576"},
+               {{.pool = 448, .window = 64}, "give one of them"},
+               {{.pool = 448, .policy = "fifo"}, "'fifo' is no policy of --kv-pool"}};
+    struct view_rule r, w;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(view_rule_make(&r, &bad[i].o, &e), ERR_USAGE);
+        assert_non_null(strstr(e.text, bad[i].sentence));
+    }
+    assert_int_equal(view_rule_make(&r, &(struct view_options){.pool = 449, .policy = "lru"}, &e),
+                     0);
+    assert_int_equal(r.pool, 512);
+    assert_string_equal(view_policy(&r), "lru");
+    assert_int_equal(view_rule_make(&w, &(struct view_options){.window = 384}, &e), 0);
+    assert_int_equal(r.window, w.window);
+    assert_int_equal(view_most_pages(&r, 10000) * KV_PAGE, r.pool);
 }
 
 // Whether the row at pos of a reply sees the key at `key`, by the words of view.h.
@@ -173,7 +200,8 @@ static void test_attention(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rule), cmocka_unit_test(test_ends),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rule), cmocka_unit_test(test_pool),
+                                       cmocka_unit_test(test_ends),
                                        cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,8 +64,11 @@ static int teardown(void **state) {
     return 0;
 }
 
+// window: --fa-window, or below 0 a pool of the newest pages.
 static struct session *open_session(const struct fixture *f, int64_t window, int chunk,
                                     int threads) {
+    const struct view_options rule = {
+        .window = window > 0 ? window : 0, .pool = window < 0 ? -window : 0, .policy = "lru"};
     struct session_options o = session_options_default();
     struct session *s;
     struct err e = {0};
@@ -75,7 +78,7 @@ static struct session *open_session(const struct fixture *f, int64_t window, int
     o.threads = threads;
     o.chunk = chunk;
     o.target.max_ctx = 1000;
-    if (view_rule_make(&o.target.view, window, &e) || session_open(&s, &o, &e))
+    if (view_rule_make(&o.target.view, &rule, &e) || session_open(&s, &o, &e))
         fail_msg("%s", e.text);
     return s;
 }
@@ -149,6 +152,8 @@ static void test_ways(void **state) {
     assert_true(want != all);
     assert_true(hash_with(f, 64, 512, 2, SPECULATE_OFF) != want);
     assert_true(hash_with(f, 512, 512, 2, SPECULATE_TREE) == all);
+    assert_true(hash_with(f, 320, 512, 2, SPECULATE_OFF) ==
+                hash_with(f, -448, 100, 2, SPECULATE_TREE));
 }
 
 // Side by side with others, whose state is dropped in the middle of the reply, and from a prefix.

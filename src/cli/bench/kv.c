@@ -37,9 +37,10 @@ static struct kv_cost *row_of(struct kv_bench *b) {
 
 // Options that other ways of measuring have.
 static int check_options(const struct cli_args *a, struct err *e) {
-    static const int others[] = {OPT_KV_TYPE, OPT_KV_TYPE_K,      OPT_KV_TYPE_V, OPT_SEQUENCES,
-                                 OPT_ENGINE,  OPT_ROUNDS,         OPT_MODES,     OPT_DRAFTER,
-                                 OPT_URL,     OPT_SPARSE_PREFILL, OPT_FA_WINDOW};
+    static const int others[] = {
+        OPT_KV_TYPE,   OPT_KV_TYPE_K, OPT_KV_TYPE_V,     OPT_SEQUENCES, OPT_ENGINE,
+        OPT_ROUNDS,    OPT_MODES,     OPT_DRAFTER,       OPT_URL,       OPT_SPARSE_PREFILL,
+        OPT_FA_WINDOW, OPT_KV_POOL,   OPT_KV_POOL_POLICY};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (options_given(&a->opt, others[i]))
             return err_set(e, ERR_USAGE, "--%s has no meaning for 'bench kv'",

@@ -340,7 +340,12 @@ int decode_planned(const struct cli_args *a, struct session_options *o, struct e
     o->target.codec_v = kv_codec(a, OPT_KV_TYPE_V, &o->choose_v);
     read_sparse_rule(a, &o->target.sparse);
     o->note = print_note;
-    return view_rule_make(&o->target.view, options_int(&a->opt, OPT_FA_WINDOW), e);
+    const struct view_options view = {options_int(&a->opt, OPT_FA_WINDOW),
+                                      options_int(&a->opt, OPT_KV_POOL),
+                                      options_str(&a->opt, OPT_KV_POOL_POLICY)};
+    if (view.policy && !view.pool)
+        return err_set(e, ERR_USAGE, "--kv-pool-policy has no meaning without --kv-pool");
+    return view_rule_make(&o->target.view, &view, e);
 }
 
 int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
@@ -359,7 +364,10 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
         print_note(NULL, "prompts are read sparsely: a token sees the blocks of the prompt that "
                          "matter most to it and may miss what others say; without "
                          "--sparse-prefill it sees everything");
-    if (o.target.view.window)
+    if (o.target.view.pool)
+        print_note(NULL, "tokens of replies see a pool of pages of the text, and miss what the "
+                         "others hold; without --kv-pool they see everything");
+    else if (o.target.view.window)
         print_note(NULL, "tokens of replies see a window of the text and its first tokens, and "
                          "miss what lies between; without --fa-window they see everything");
     o.cpu_experts = (int)options_int(&a->opt, OPT_CPU_EXPERTS); // auto is CPU_EXPERTS_AUTO

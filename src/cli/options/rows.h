@@ -91,6 +91,8 @@ enum cli_option {
     OPT_YARN_BETA_FAST,
     OPT_SPARSE_PREFILL,
     OPT_FA_WINDOW,
+    OPT_KV_POOL,
+    OPT_KV_POOL_POLICY,
     OPT_THREADS,
     OPT_DEVICE,
     OPT_CPU_LEVEL,

@@ -323,6 +323,14 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                "64 in layers that see everything otherwise: faster after long "
                                "texts, but gives up what lies between; prompts are read in full; "
                                "0 sees everything"},
+    [OPT_KV_POOL] = {"kv-pool", 0, OPTION_INT, "N", "0", 0, 1 << 20, .groups = DECODING,
+                     .help = "tokens of replies see N tokens of the text (rounded up to a multiple "
+                             "of 64, at least 448) in layers that see everything otherwise: the "
+                             "first 64, the newest, and what --kv-pool-policy chooses; faster "
+                             "after long texts, but gives up the rest; prompts are read in full; "
+                             "0 sees everything"},
+    [OPT_KV_POOL_POLICY] = {"kv-pool-policy", 0, OPTION_STRING, "NAME", NULL, .groups = DECODING,
+                            .help = "what a pool holds besides: lru, the newest tokens"},
     [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256,
                      .groups = RUNNING | WRITING | COMPRESS, .help = "threads; 0 for all CPUs"},
     [OPT_DEVICE] = {"device", 0, OPTION_STRING, "NAME", "auto", .groups = RUNNING | COMPRESS,

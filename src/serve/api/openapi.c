@@ -74,7 +74,8 @@ static const struct openapi_schema schemas[] = {
      "'decode_ms':%N,'draft_n':%I,'draft_n_accepted':%I,'steps':%I,'accept_length':%N,"
      "'compression':{'type':'object','properties':{'from':%I,'to':%I,'ms':%N,'parked_ms':%N,"
      "'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':%N}},"
-     "'speculate':{'enum':['tree','chain','lookup','off']},'fa_window':%I,'guesses':{'type':'"
+     "'speculate':{'enum':['tree','chain','lookup','off']},'fa_window':%I,'kv_pool':%I,'kv_pool_"
+     "policy':%S,'guesses':{'type':'"
      "object',"
      "'additionalProperties':{'type':'object','properties':{'verified':{'type':'array','items':%I},"
      "'accepted':{'type':'array','items':%I},'unknown':%I}}},'tool_format':%S}}"},
@@ -118,7 +119,8 @@ static const struct openapi_schema schemas[] = {
     {"Text", "{'type':'object','required':['content'],'properties':{'content':%S,'prompt':%S}}"},
     {"Prompt", "{'type':'object','required':['prompt'],'properties':{'prompt':%S}}"},
     {"Health", "{'type':'object','required':['status'],'properties':{'status':{'const':'ok'},"
-               "'speculate':{'enum':['tree','chain','lookup','off']},'fa_window':%I}}"},
+               "'speculate':{'enum':['tree','chain','lookup','off']},'fa_window':%I,'kv_pool':%I,'"
+               "kv_pool_policy':%S}}"},
     {"Object", "{'type':'object'}"},
     {"Slots", "{'type':'array','items':{'type':'object'}}"},
 };

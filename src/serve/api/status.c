@@ -13,11 +13,6 @@ static void put_drafts(const struct service *s, struct json_writer *w) {
     jw_end(w, ']');
 }
 
-static void put_window(const struct service *s, struct json_writer *w) {
-    if (s->fa_window)
-        jw_key_int(w, "fa_window", s->fa_window);
-}
-
 // Where pages of keys and values are; one that is in several places counts in each.
 static void put_pages(struct json_writer *w, struct engine_stats g) {
     jw_key_begin(w, "kv_pages", '{');
@@ -40,7 +35,7 @@ void api_health(struct service *s, struct exchange *x, const char *rest) {
     jw_begin(&w, '{');
     jw_key_str(&w, "status", "ok");
     jw_key_str(&w, "speculate", speculate_name(s->limits.how));
-    put_window(s, &w);
+    answer_view(&w, &s->view);
     put_drafts(s, &w);
     put_pages(&w, engine_stats(s->engine));
     jw_end(&w, '}');
@@ -113,7 +108,7 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     jw_key_int(&w, "n_ctx_train", s->n_ctx_train);
     jw_key_str(&w, "kv_type_k", s->kv_type_k);
     jw_key_str(&w, "kv_type_v", s->kv_type_v);
-    put_window(s, &w);
+    answer_view(&w, &s->view);
     jw_key_int(&w, "n_vocab", s->limits.vocab);
     jw_key_bool(&w, "draft", s->limits.has_draft);
     put_drafts(s, &w);

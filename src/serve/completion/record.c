@@ -86,7 +86,7 @@ static void note_cache(const struct completion *c, struct str *out) {
     case CACHE_SETTINGS:
         str_printf(out,
                    "cache: the state of %lld tokens was made by another rule (--sparse-prefill, "
-                   "--fa-window), or is of a reply",
+                   "--fa-window, --kv-pool), or is of a reply",
                    common);
         return;
     case CACHE_BETWEEN:

@@ -19,7 +19,7 @@ struct answer_totals completion_totals(const struct completion *c) {
                               .compression = c->compression,
                               .tool_format = c->tools.format,
                               .speculate = speculate_name(c->p.how),
-                              .fa_window = c->s->fa_window,
+                              .view = c->s->view,
                               .drafts = c->s->drafts};
     for (int i = 0; i < c->n_prompts; i++)
         t.prompt += (int64_t)c->prompts[i].tokens.count;

@@ -130,6 +130,15 @@ void answer_usage(struct json_writer *w, const struct answer_totals *t) {
     jw_end(w, '}');
 }
 
+void answer_view(struct json_writer *w, const struct view_rule *r) {
+    if (r->pool) {
+        jw_key_int(w, "kv_pool", r->pool);
+        jw_key_str(w, "kv_pool_policy", view_policy(r));
+    } else if (r->window) {
+        jw_key_int(w, "fa_window", r->window);
+    }
+}
+
 void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     int64_t run = t->prompt - t->cached;
     jw_key_begin(w, "timings", '{');
@@ -148,8 +157,7 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     put_ms(w, "accept_length", answer_accept_length(t));
     if (t->speculate)
         jw_key_str(w, "speculate", t->speculate);
-    if (t->fa_window)
-        jw_key_int(w, "fa_window", t->fa_window);
+    answer_view(w, &t->view);
     if (t->drafted || guess_counts_unknown(&t->guesses)) {
         jw_key(w, "guesses");
         guess_counts_json(&t->guesses, t->drafts, w);

@@ -16,6 +16,7 @@
 #include "compress/prefill.h"
 #include "engine/batch/request.h"
 #include "serve/reply/logprobs.h"
+#include "state/view.h"
 // A text with its length; NULL: none.
 struct answer_text {
     const char *s;
@@ -60,7 +61,7 @@ struct answer_totals {
     // How the request's tools are described, or "none", where the template does not; or NULL.
     const char *tool_format;
     const char *speculate; // how tokens were guessed; NULL: of no request
-    int64_t fa_window;     // that tokens of the reply saw; 0: they saw everything
+    struct view_rule view; // of the reply
     struct guess_counts guesses;
     const char *const *drafts; // [PRICE_DRAFTS] what the drafts are called
 };
@@ -71,6 +72,8 @@ double answer_speed(const struct answer_totals *t); // tokens per second while d
 void answer_hashes(struct json_writer *w, const struct answer_totals *t);
 // "usage": {...} and "timings": {...}
 void answer_usage(struct json_writer *w, const struct answer_totals *t);
+// What replies see, where that is not everything: members of the object that is open.
+void answer_view(struct json_writer *w, const struct view_rule *r);
 void answer_timings(struct json_writer *w, const struct answer_totals *t);
 
 // "stop" or "length"
