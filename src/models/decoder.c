@@ -158,6 +158,12 @@ struct attention_shape decoder_attention_shape(const struct model_params *p) {
                                     .scale = p->attn_scale};
 }
 
+// What a layer attends over, right before it does.
+static const struct kv_view *views_of(const struct model *m, const struct layer *y) {
+    const struct model_group *g = &m->groups[y->group];
+    return g->stream ? kv_stream_layer(g->stream, y->index) : g->views;
+}
+
 struct attention_call decoder_attention_call(const struct model *m, const struct pass *p,
                                              const struct layer *y) {
     const struct model_group *g = &m->groups[y->group];
@@ -171,7 +177,7 @@ struct attention_call decoder_attention_call(const struct model *m, const struct
         .layout = &g->layout,
         .layer = y->index,
         .store = g->store,
-        .views = g->views,
+        .views = views_of(m, y),
         .mask = ATTEND_PATH,
         .window = g->window,
         .choice = g->window ? NULL : model_choice(m),
@@ -191,7 +197,7 @@ static void run_latent(struct model *m, const struct pass *p, const struct layer
                                      .layout = &g->layout,
                                      .layer = y->index,
                                      .store = g->store,
-                                     .views = g->views,
+                                     .views = views_of(m, y),
                                      .choice = model_choice(m),
                                      .in = m->ws.act_d,
                                      .h = m->ws.h});

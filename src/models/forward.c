@@ -135,7 +135,30 @@ static int prepare_pass(struct model *m, const struct forest *f, struct sequence
     }
     while (rc && n-- > 0)
         sequence_unreserve(seqs[r->runs[n].seq]);
+    for (int i = 0; !rc && i < n_seqs; i++)
+        for (int g = 0; g < m->n_groups; g++)
+            kv_bring_back(&seqs[i]->kv[g]);
     return rc;
+}
+
+// The pages of each sequence, of which no other may be needed until the pass is queued.
+static void record_views(struct model *m, struct sequence *const *seqs) {
+    struct pass_record *r = &m->pass;
+    for (int g = 0; g < m->n_groups; g++) {
+        struct model_group *y = &m->groups[g];
+        for (int i = 0; i < r->n_seqs; i++) {
+            struct kv *k = &seqs[i]->kv[g];
+            kv_place(k);
+            y->views[i] =
+                y->seen ? view_of(k, sequence_skipped(seqs[i]), y->seen + (size_t)i * r->view_pages)
+                        : kv_view_of(k);
+            if (y->stream)
+                y->stream->n_pages[i] =
+                    y->views[i].pages == k->pages ? k->n_pages : ceil_div(y->views[i].len, KV_PAGE);
+        }
+        if (y->stream)
+            (void)kv_stream_begin(y->stream, y->pool, y->views, r->n_seqs);
+    }
 }
 
 // Copies what commits and logits need and says where each row's K and V go.
@@ -160,22 +183,19 @@ static void record_pass(struct model *m, const struct forest *f, struct sequence
                                                  : model_scratch_slot(&m->groups[g], place);
     }
     for (int i = 0; i < r->n_seqs; i++) {
-        const int64_t skipped = sequence_skipped(seqs[i]);
-        for (int g = 0; g < m->n_groups; g++) {
-            struct model_group *y = &m->groups[g];
-            y->views[i] =
-                y->seen ? view_of(&seqs[i]->kv[g], skipped, y->seen + (size_t)i * r->view_pages)
-                        : kv_view_of(&seqs[i]->kv[g]);
-        }
         r->version[i] = seqs[i]->version;
-        r->sparse_end[i] = skipped ? 0 : seqs[i]->sparse_end;
+        r->sparse_end[i] = sequence_skipped(seqs[i]) ? 0 : seqs[i]->sparse_end;
     }
+    record_views(m, seqs);
 }
 
 // The rows with positions as views count them.
 static struct rows seen_rows(struct model *m, const struct rows *rows,
                              struct sequence *const *seqs) {
     struct rows seen = *rows;
+    for (int g = 0; g < m->n_groups; g++)
+        if (m->groups[g].stream && m->groups[g].stream->on)
+            seen.pass = 0; // views differ from layer to layer
     if (!m->pass.seen_pos)
         return seen;
     for (int64_t i = 0; i < rows->n; i++)

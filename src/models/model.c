@@ -91,6 +91,24 @@ static void done_gguf(const void *arg, const struct tensor *t) {
     gguf_release(arg, t);
 }
 
+// Whether pages of a group may go to host memory.
+static bool pages_move(const struct model *m, const struct model_group *g) {
+    return m->options.pages && m->options.pages->host && !g->window;
+}
+
+static struct kv_stream *make_stream(struct model *m) {
+    struct arena *a = &m->pass.arena;
+    struct kv_stream *s = arena_array(a, 1, sizeof *s);
+    const size_t seqs = (size_t)m->options.max_seqs;
+    if (!s)
+        return NULL;
+    *s = (struct kv_stream){.room = ceil_div(m->options.max_ctx, KV_PAGE)};
+    s->views = arena_array(a, seqs, sizeof *s->views);
+    s->tables = arena_array(a, seqs * (size_t)s->room, sizeof *s->tables);
+    s->n_pages = arena_array(a, seqs, sizeof *s->n_pages);
+    return s->views && s->tables && s->n_pages ? s : NULL;
+}
+
 // Host arrays of the pass record.
 static int record_init(struct model *m, struct err *e) {
     struct pass_record *r = &m->pass;
@@ -110,6 +128,8 @@ static int record_init(struct model *m, struct err *e) {
         ok = ok && g->store && g->target && g->source && g->views;
         if (r->view_pages && !g->window)
             ok = (g->seen = arena_array(&r->arena, seqs * r->view_pages, sizeof *g->seen)) && ok;
+        if (pages_move(m, g))
+            ok = (g->stream = make_stream(m)) && ok;
     }
     if (r->view_pages)
         ok = (r->seen_pos = arena_array(&r->arena, rows, sizeof *r->seen_pos)) && ok;
@@ -228,6 +248,8 @@ static int build_model(struct model *m, struct exec *x, const struct gguf *g,
         rc = kv_pool_create(&at->pool, x, &at->layout, 0, e);
         if (!rc)
             kv_pool_join(at->pool, o->pages);
+        if (!rc && pages_move(m, at))
+            rc = kv_pool_use_host(at->pool, o->pages->host, e);
     }
     return rc || dry ? rc : exec_status(x, e);
 }

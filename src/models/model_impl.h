@@ -11,6 +11,7 @@
 #include "models/blocks/mla.h"
 #include "models/blocks/ple.h"
 #include "models/model.h"
+#include "state/host/kv_host.h"
 
 struct layer {
     // Set by model_desc.place:
@@ -53,7 +54,8 @@ struct model_group {
     unsigned char *scratch;                  // pages for K and V of V rows
     struct kv_slot *store, *target, *source; // [R]; the last two: of a commit
     struct kv_view *views;                   // [S]
-    unsigned char **seen; // [S][view_pages] pages of views that leave some out; NULL: none do
+    unsigned char **seen;     // [S][view_pages] pages of views that leave some out; NULL: none do
+    struct kv_stream *stream; // NULL: pages stay on the device
 };
 
 // Workspace, sized at load. R rows of a pass, V of trees, L rows of logits, S sequences. What has R
@@ -69,8 +71,7 @@ struct workspace {
     float *apart;         // [R][D] output of a block that is normed before it joins the stream
     float *experts_apart; // [R][D] the same of experts besides the dense block, with
     struct act *router;   // R rows of D: what their router reads
-    // Room for choices of rows, and the ends of the sequences that it points to. Nothing where no
-    // row chooses.
+    // Room for choices of rows, and the ends that it points to; nothing where no row chooses.
     struct attend_choice choice;
     struct gdn_rows *verify; // host [recurrent layers]: u, k, g, d of V rows each
     float *wanted;           // [L][D] rows of a slice of logits
@@ -178,8 +179,7 @@ extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_qwen3, arch_qwe
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
               const struct model_options *o, struct err *e);
 
-// The workspace of usual passes (dry: only counted) and, once all else is reserved, those of passes
-// for which slots are lent.
+// The workspace of usual passes (dry: only counted); later, those for which slots are lent.
 int model_workspace_init(struct model *m, bool dry, struct err *e);
 int model_workspace_lend(struct model *m, struct err *e);
 // Makes m->ws one for a pass of that many rows: that without a loan if they fit into it, else the

@@ -97,6 +97,18 @@ uint64_t copier_to_device(struct copier *c, void *device, const void *host, size
     return copy(c, device, host, bytes, false);
 }
 
+uint64_t copier_rows_to_device(struct copier *c, const struct copier_rows *runs, int n_runs) {
+    if (c->b && c->b->copy_rows) {
+        c->b->copy_rows(c->queue, runs, n_runs, ++c->last);
+        return c->last;
+    }
+    for (int i = 0; i < n_runs; i++)
+        for (size_t j = 0; j < runs[i].n; j++)
+            copy(c, (unsigned char *)runs[i].to + j * runs[i].to_step,
+                 (const unsigned char *)runs[i].from + j * runs[i].from_step, runs[i].bytes, false);
+    return c->last;
+}
+
 bool copier_done(struct copier *c, uint64_t ticket) {
     return !c->b || ticket == 0 || c->b->done(c->queue, ticket);
 }

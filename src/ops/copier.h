@@ -39,6 +39,15 @@ void copier_after_compute(struct copier *c);
 uint64_t copier_to_host(struct copier *c, void *host, const void *device, size_t bytes);
 uint64_t copier_to_device(struct copier *c, void *device, const void *host, size_t bytes);
 
+// n pieces of the same length at steps, from host memory. Runs of them are queued as one copy each.
+struct copier_rows {
+    void *to;
+    const void *from;
+    size_t bytes, to_step, from_step;
+    size_t n;
+};
+uint64_t copier_rows_to_device(struct copier *c, const struct copier_rows *runs, int n_runs);
+
 // Whether the copy and all before it have ended, well or not. With more than 64 tickets under way
 // it may say so late. Ticket 0 is always done.
 bool copier_done(struct copier *c, uint64_t ticket);

@@ -10,6 +10,7 @@
 
 // What a backend whose memory is not the host's has for copier.h.
 struct copy_queue; // the backend's own
+struct copier_rows;
 
 struct copy_backend {
     void *(*host_alloc)(struct exec *x, size_t bytes);
@@ -20,6 +21,8 @@ struct copy_backend {
     // Tickets rise by one from copy to copy.
     void (*copy)(struct copy_queue *q, void *dst, const void *src, size_t bytes, uint64_t ticket,
                  bool to_host);
+    // NULL: piece by piece.
+    void (*copy_rows)(struct copy_queue *q, const struct copier_rows *runs, int n, uint64_t ticket);
     bool (*done)(struct copy_queue *q, uint64_t ticket);
     int (*wait)(struct copy_queue *q, uint64_t ticket, struct err *e);
     void (*before_compute)(struct copy_queue *q, uint64_t ticket);

@@ -39,6 +39,7 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
         memcpy(c->tokens, s->tokens, bytes);
     for (int i = 0; !rc && i < s->spec.n_groups; i++) {
         kv_init(&c->kv[i], s->spec.groups[i].pool, s->spec.groups[i].window);
+        c->kv[i].still = true;
         rc = kv_share(&c->kv[i], &s->kv[i], c->len, e);
     }
     if (!rc && c->len > 0)

@@ -10,23 +10,7 @@
 #include <string.h>
 
 #include "base/num.h"
-
-struct page {
-    unsigned char *data;     // NULL: given back
-    int32_t refs, next_free; // next_free: -1 ends the list
-    uint64_t taken_epoch;    // exec_epoch when it was taken last
-};
-
-struct kv_pool {
-    struct exec *x;
-    struct kv_layout layout;
-    struct page *pages; // [n]
-    int64_t n, cap, limit;
-    int64_t used, held;            // pages with a user; pages that have memory
-    int32_t free_head, empty_head; // free pages; numbers without memory
-    struct kv_budget *budget;      // NULL: none
-    struct kv_pool *next;          // of the budget's
-};
+#include "state/kv_impl.h"
 
 int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout *l, int64_t limit,
                    struct err *e) {
@@ -106,6 +90,8 @@ void kv_pool_destroy(struct kv_pool *p) {
         return;
     for (int64_t i = 0; i < p->n; i++)
         exec_ops(p->x)->free(p->x, p->pages[i].data);
+    if (p->places)
+        p->moving->destroy(p);
     leave_budget(p);
     free(p->pages);
     free(p);
@@ -120,19 +106,13 @@ int64_t kv_pool_allocated(const struct kv_pool *p) {
 }
 
 int64_t kv_pool_free_bytes(const struct kv_pool *p) {
-    return (p->held - p->used) * p->layout.page_bytes;
+    return kv_pool_free(p) * p->layout.page_bytes;
 }
 
 int64_t kv_pool_trim(struct kv_pool *p, int64_t keep) {
     int64_t before = p->held;
-    while (p->held - p->used > (keep > 0 ? keep : 0)) {
-        int32_t id = p->free_head;
-        struct page *page = &p->pages[id];
-        p->free_head = page->next_free;
-        exec_ops(p->x)->free(p->x, page->data);
-        page->data = NULL;
-        page->next_free = p->empty_head;
-        p->empty_head = id;
+    while (kv_pool_free(p) > (keep > 0 ? keep : 0)) {
+        exec_ops(p->x)->free(p->x, kv_pool_take_memory(p));
         p->held--;
     }
     int64_t bytes = (before - p->held) * p->layout.page_bytes;
@@ -141,8 +121,29 @@ int64_t kv_pool_trim(struct kv_pool *p, int64_t keep) {
     return bytes;
 }
 
+unsigned char *kv_pool_take_memory(struct kv_pool *p) {
+    int32_t id = p->free_head;
+    struct page *page = &p->pages[id];
+    unsigned char *data = page->data;
+    p->free_head = page->next_free;
+    page->data = NULL;
+    page->next_free = p->empty_head;
+    p->empty_head = id;
+    return data;
+}
+
+bool kv_pool_add_memory(struct kv_pool *p, unsigned char *data, uint64_t taken) {
+    if (kv_pool_number(p, NULL))
+        return false;
+    int32_t id = p->empty_head;
+    p->empty_head = p->pages[id].next_free;
+    p->pages[id] = (struct page){.data = data, .next_free = p->free_head, .taken_epoch = taken};
+    p->free_head = id;
+    return true;
+}
+
 // A number without memory at the head of its list.
-static int pool_number(struct kv_pool *p, struct err *e) {
+int kv_pool_number(struct kv_pool *p, struct err *e) {
     if (p->empty_head >= 0)
         return 0;
     if (p->n == p->cap) {
@@ -163,7 +164,7 @@ const struct kv_layout *kv_pool_layout(const struct kv_pool *p) {
     return &p->layout;
 }
 
-static int pool_grow(struct kv_pool *p, struct err *e) {
+int kv_pool_grow(struct kv_pool *p, struct err *e) {
     if (p->held >= p->limit)
         return err_set(
             e, ERR_LIMIT,
@@ -171,7 +172,7 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
             (long long)p->limit);
     int rc = budget_allow(p, e);
     if (!rc)
-        rc = pool_number(p, e);
+        rc = kv_pool_number(p, e);
     if (rc)
         return rc;
     unsigned char *data = exec_alloc(p->x, ARENA_PAGES, (size_t)p->layout.page_bytes);
@@ -180,23 +181,36 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
                        "no memory for another %lld bytes of keys and values; use a shorter "
                        "--max-ctx or stop what else takes the memory",
                        (long long)p->layout.page_bytes);
-    int32_t id = p->empty_head;
-    p->empty_head = p->pages[id].next_free;
-    p->pages[id] = (struct page){data, 0, p->free_head, exec_epoch(p->x)};
-    p->free_head = id;
+    (void)kv_pool_add_memory(p, data, exec_epoch(p->x));
     p->held++;
     if (p->budget)
         p->budget->held += p->layout.page_bytes;
     return 0;
 }
 
+// Another pool of the budget gives memory back to the backend.
+static bool others_give_up(const struct kv_pool *p) {
+    for (struct kv_pool *q = p->budget ? p->budget->pools : NULL; q; q = q->next)
+        if (q != p && q->places && q->moving->give_up(q))
+            return kv_pool_trim(q, 0) > 0;
+    return false;
+}
+
+// Where there is no room for another page, full ones go to host memory.
+static int make_room(struct kv_pool *p, struct err *e) {
+    int rc = kv_pool_grow(p, e);
+    if (!rc || (p->places && p->moving->give_up(p)))
+        return 0;
+    while (rc && p->held < p->limit && others_give_up(p))
+        rc = kv_pool_grow(p, e);
+    return rc;
+}
+
 // A page of its own for one user; its id in *id.
 static int pool_take(struct kv_pool *p, int32_t *id, struct err *e) {
-    if (p->free_head < 0) {
-        int rc = pool_grow(p, e);
-        if (rc)
-            return rc;
-    }
+    int rc = p->free_head < 0 ? make_room(p, e) : 0;
+    if (rc)
+        return rc;
     *id = p->free_head;
     struct page *page = &p->pages[*id];
     p->free_head = page->next_free;
@@ -212,9 +226,24 @@ static void pool_drop(struct kv_pool *p, int32_t id) {
     struct page *page = &p->pages[id];
     if (--page->refs > 0)
         return;
-    page->next_free = p->free_head;
-    p->free_head = id;
     p->used--;
+    if (p->places)
+        p->moving->forget(p, id);
+    page = &p->pages[id]; // numbers may have moved
+    int32_t *list = page->data ? &p->free_head : &p->empty_head;
+    page->next_free = *list;
+    *list = id;
+}
+
+// A table's reference to a page, and its end. What a checkpoint refers to stays in its place.
+static void refer(const struct kv *k, int32_t id) {
+    k->pool->pages[id].refs++;
+    k->pool->pages[id].pins += k->still;
+}
+
+static void let_go(const struct kv *k, int32_t id) {
+    k->pool->pages[id].pins -= k->still;
+    pool_drop(k->pool, id);
 }
 
 void kv_init(struct kv *k, struct kv_pool *pool, int64_t window) {
@@ -223,7 +252,7 @@ void kv_init(struct kv *k, struct kv_pool *pool, int64_t window) {
 
 static void drop_at(struct kv *k, int64_t i) {
     if (k->ids[i] >= 0)
-        pool_drop(k->pool, k->ids[i]);
+        let_go(k, k->ids[i]);
     k->ids[i] = -1;
     k->pages[i] = NULL;
 }
@@ -255,17 +284,26 @@ static int grow_table(struct kv *k, int64_t n, struct err *e) {
     return 0;
 }
 
-// Replaces entry i by an exclusive copy if someone else refers to its page.
+// Replaces entry i by an exclusive copy if someone else refers to its page, or it is not on the
+// device.
 static int own_page(struct kv *k, int64_t i, struct err *e) {
     struct kv_pool *p = k->pool;
-    int32_t old = k->ids[i], id;
-    if (p->pages[old].refs == 1)
-        return 0;
-    int rc = pool_take(p, &id, e);
-    if (rc)
-        return rc;
-    exec_ops(p->x)->copy(p->x, p->pages[id].data, p->pages[old].data, (size_t)p->layout.page_bytes);
-    pool_drop(p, old);
+    const size_t bytes = (size_t)p->layout.page_bytes;
+    int32_t old = k->ids[i], id = old;
+    if (p->pages[old].refs > 1 || !p->pages[old].data) {
+        int rc = pool_take(p, &id, e);
+        if (rc)
+            return rc;
+        const struct page *from = &p->pages[old]; // taking may have moved it
+        if (from->data)
+            exec_ops(p->x)->copy(p->x, p->pages[id].data, from->data, bytes);
+        else
+            exec_ops(p->x)->upload(p->x, p->pages[id].data, from->copy, bytes);
+        let_go(k, old);
+        p->pages[id].pins = k->still;
+    }
+    if (p->places)
+        p->moving->forget(p, id); // it will be written to
     k->ids[i] = id;
     k->pages[i] = p->pages[id].data;
     return 0;
@@ -283,6 +321,7 @@ int kv_reserve(struct kv *k, int64_t n, struct err *e) {
         rc = pool_take(k->pool, &id, e);
         if (rc)
             break;
+        k->pool->pages[id].pins = k->still;
         k->ids[k->n_pages] = id;
         k->pages[k->n_pages++] = k->pool->pages[id].data;
     }
@@ -311,6 +350,8 @@ static int64_t dropped_at(int64_t window, int64_t len) {
 
 void kv_advance(struct kv *k, int64_t n) {
     int64_t from = dropped_at(k->window, k->len);
+    for (int64_t i = k->len / KV_PAGE; k->pool->places && i < (k->len + n) / KV_PAGE; i++)
+        k->pool->moving->full(k->pool, k->ids[i]);
     k->len += n;
     for (int64_t i = from; i < dropped_at(k->window, k->len); i++)
         drop_at(k, i);
@@ -338,7 +379,7 @@ int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e) {
         return rc;
     for (int64_t i = 0; i < keep; i++) {
         if (src->ids[i] >= 0)
-            src->pool->pages[src->ids[i]].refs++;
+            refer(dst, src->ids[i]);
     }
     kv_truncate(dst, 0);
     if (keep) {
@@ -347,6 +388,7 @@ int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e) {
     }
     dst->n_pages = keep;
     dst->len = n;
+    dst->moves = src->moves;
     return 0;
 }
 
@@ -361,6 +403,11 @@ int kv_skip(struct kv *k, int64_t n_pages, struct err *e) {
     k->n_pages = n_pages;
     k->len = n_pages * KV_PAGE;
     return 0;
+}
+
+const unsigned char *kv_page_data(const struct kv *k, int64_t i) {
+    const struct page *page = &k->pool->pages[k->ids[i]];
+    return page->data ? page->data : page->copy;
 }
 
 struct kv_view kv_view_of(const struct kv *k) {

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "ops/ops.h"
 
+struct kv_host;
 struct kv_pool; // pages of one kv_layout on one backend
 
 // limit: most pages that may exist at once, 0 for no limit. x must outlive the pool.
@@ -32,6 +33,7 @@ struct kv_budget {
     int64_t limit; // bytes of pages that exist at most; 0: none
     int64_t held;  // bytes of pages that exist
     struct kv_pool *pools;
+    struct kv_host *host; // (state/host/kv_host.h) where full pages may go; NULL: they stay
 };
 // An empty pool joins, until it is destroyed; b must outlive it. NULL: nothing happens. When the
 // budget is spent, free pages of the others are given back first; then ERR_LIMIT.
@@ -48,6 +50,10 @@ struct kv {
     int64_t n_pages, cap;
     unsigned char **pages; // [n_pages] NULL where dropped: the `pages` of a kv_view
     int32_t *ids;          // [n_pages] pool page numbers, -1 where dropped
+    // Set after kv_init, of checkpoints: pages stay where they are as long as it refers to them, so
+    // that they can be copied meanwhile.
+    bool still;
+    uint64_t moves; // of the pool when `pages` was right (state/host/kv_host.h)
 };
 
 void kv_init(struct kv *k, struct kv_pool *pool, int64_t window);
@@ -81,6 +87,9 @@ int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e);
 int kv_skip(struct kv *k, int64_t n_pages, struct err *e);
 
 struct kv_view kv_view_of(const struct kv *k);
+
+// A page that was not dropped where it is now: on the device, or its copy in host memory.
+const unsigned char *kv_page_data(const struct kv *k, int64_t i);
 
 // The pages of a sequence by group, as plans count them: arithmetic, no pages.
 struct kv_need {

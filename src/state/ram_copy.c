@@ -71,7 +71,7 @@ static void put_pages(void *arg, struct exec *x, const struct kv *k) {
     }
     for (int64_t i = y->first; i < y->n_pages; i++)
         if (ram_copy_page_own(y->pages[i]))
-            copy_out(t, x, y->pages[i]->data, k->pages[i], y->page_bytes);
+            copy_out(t, x, y->pages[i]->data, kv_page_data(k, i), y->page_bytes);
 }
 
 // Runs the writer; the form goes to *form.
@@ -325,13 +325,16 @@ static int get_pages(void *arg, struct exec *x, struct kv *k, int64_t len, struc
     size_t bytes = (size_t)kv_pool_layout(k->pool)->page_bytes;
     if (!y || y->len != len || y->page_bytes != bytes || y->first * KV_PAGE != k->len)
         return err_set(e, ERR_FORMAT, "the checkpoint's pages are not those that its form names");
-    int rc = kv_reserve(k, len - k->len, e);
-    if (rc)
-        return rc;
-    for (int64_t i = y->first; i < y->n_pages; i++)
+    int rc = 0;
+    for (int64_t i = y->first; i < y->n_pages && !rc; i++) { // full ones may go to host memory
+        int64_t n = min_i64(len - k->len, KV_PAGE);
+        rc = kv_reserve(k, n, e);
+        if (rc)
+            break;
         exec_ops(x)->upload(x, k->pages[i], y->pages[i]->data, bytes);
-    kv_advance(k, len - k->len);
-    return 0;
+        kv_advance(k, n);
+    }
+    return rc;
 }
 
 static int skip(void *arg, uint32_t groups, uint64_t bytes, struct err *e) {

@@ -33,10 +33,11 @@ static void list_pages(void *arg, struct exec *x, const struct kv *k) {
     struct listing *l = arg;
     const struct kv_layout *layout = kv_pool_layout(k->pool);
     for (int64_t i = 0; i * KV_PAGE < k->len; i++) {
-        const struct record_piece p = {x, k->pages[i], (size_t)layout->page_bytes, layout,
+        if (k->ids[i] < 0)
+            continue;
+        const struct record_piece p = {x, kv_page_data(k, i), (size_t)layout->page_bytes, layout,
                                        min_i64(k->len - i * KV_PAGE, KV_PAGE)};
-        if (k->ids[i] >= 0)
-            add_piece(l, &l->pages, &l->n_pages, &l->cap_pages, p);
+        add_piece(l, &l->pages, &l->n_pages, &l->cap_pages, p);
     }
 }
 
@@ -155,16 +156,19 @@ static int get_pages(void *arg, struct exec *x, struct kv *k, int64_t len, struc
     if (!g || g->len != len || g->page_bytes != (uint64_t)layout->page_bytes ||
         g->first * KV_PAGE != k->len)
         return damaged(e);
-    int rc = kv_reserve(k, len - k->len, e);
-    for (int64_t i = g->first; i * KV_PAGE < len && !rc; i++) {
-        rc = load_page(w, (size_t)g->page_bytes, e);
+    int rc = 0;
+    for (int64_t i = g->first; i * KV_PAGE < len && !rc; i++) { // full ones may go to host memory
+        int64_t n = min_i64(len - k->len, KV_PAGE);
+        rc = kv_reserve(k, n, e);
+        if (!rc)
+            rc = load_page(w, (size_t)g->page_bytes, e);
         if (!rc && !stored_page_finite(layout, w->buffer))
             rc = damaged(e);
-        if (!rc)
-            exec_ops(x)->upload(x, k->pages[i], w->buffer, (size_t)g->page_bytes);
+        if (rc)
+            break;
+        exec_ops(x)->upload(x, k->pages[i], w->buffer, (size_t)g->page_bytes);
+        kv_advance(k, n);
     }
-    if (!rc)
-        kv_advance(k, len - k->len);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/num.h"
+#include "ops/copier.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { EVENTS = 64 };
@@ -95,6 +96,17 @@ static void after_compute(struct copy_queue *q) {
         gpu_check(g, gpu_stream_after(q->stream, q->computed), "ordering copies");
 }
 
+// After a copy that was queued with `code`.
+static void queued(struct copy_queue *q, gpu_error code, uint64_t ticket, bool to_host) {
+    if (code == GPU_OK)
+        code = gpu_event_record(q->copied[ticket % EVENTS], q->stream);
+    if (gpu_check(q->g, code, to_host ? "copying to the host" : "copying from the host"))
+        return;
+    q->bad_first = q->bad_first ? q->bad_first : ticket;
+    q->bad_last = ticket;
+    q->why = code;
+}
+
 static void queue_copy(struct copy_queue *q, void *dst, const void *src, size_t bytes,
                        uint64_t ticket, bool to_host) {
     enter_flushed(q->g);
@@ -103,13 +115,16 @@ static void queue_copy(struct copy_queue *q, void *dst, const void *src, size_t 
         code = gpu_to_host(dst, src, bytes, q->stream);
     else if (bytes)
         code = gpu_to_device(dst, src, bytes, q->stream);
-    if (code == GPU_OK)
-        code = gpu_event_record(q->copied[ticket % EVENTS], q->stream);
-    if (gpu_check(q->g, code, to_host ? "copying to the host" : "copying from the host"))
-        return;
-    q->bad_first = q->bad_first ? q->bad_first : ticket;
-    q->bad_last = ticket;
-    q->why = code;
+    queued(q, code, ticket, to_host);
+}
+
+static void queue_rows(struct copy_queue *q, const struct copier_rows *r, int n, uint64_t ticket) {
+    enter_flushed(q->g);
+    gpu_error code = GPU_OK;
+    for (int i = 0; i < n && code == GPU_OK; i++)
+        code = gpu_rows_to_device(r[i].to, r[i].to_step, r[i].from, r[i].from_step, r[i].bytes,
+                                  r[i].n, q->stream);
+    queued(q, code, ticket, false);
 }
 
 static bool is_bad(const struct copy_queue *q, uint64_t ticket) {
@@ -154,6 +169,7 @@ const struct copy_backend cuda_copies = {
     .close = close_queue,
     .after_compute = after_compute,
     .copy = queue_copy,
+    .copy_rows = queue_rows,
     .done = is_copy_done,
     .wait = wait_for_copy,
     .before_compute = before_compute,

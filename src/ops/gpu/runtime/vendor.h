@@ -51,13 +51,16 @@ typedef cudaError_t gpu_error;
 #define gpu_fill                  cudaMemsetAsync
 #define gpu_to_device(dst, src, bytes, stream)                                                     \
     cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyHostToDevice, (stream))
+// A page that is only in host memory is read from there (state/host/kv_host.h).
 #define gpu_to_host(dst, src, bytes, stream)                                                       \
-    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToHost, (stream))
+    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDefault, (stream))
 #define gpu_on_device(dst, src, bytes, stream)                                                     \
     cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToDevice, (stream))
 // n rows of `width` bytes, which lie `from` bytes apart, to places `to` bytes apart.
 #define gpu_rows_to_host(dst, to, src, from, width, n, stream)                                     \
     cudaMemcpy2DAsync((dst), (to), (src), (from), (width), (n), cudaMemcpyDeviceToHost, (stream))
+#define gpu_rows_to_device(dst, to, src, from, width, n, stream)                                   \
+    cudaMemcpy2DAsync((dst), (to), (src), (from), (width), (n), cudaMemcpyHostToDevice, (stream))
 // Where the device sees pinned memory.
 #define gpu_host_on_device(out, p) cudaHostGetDevicePointer((out), (p), 0)
 
