@@ -151,6 +151,14 @@ static int record_init(struct model *m, struct err *e) {
     return 0;
 }
 
+// Bytes of a layer's keys and values of n positions as fp16, where a codec with scales stores them.
+static int64_t fp16_bytes(const struct model_group *g, int64_t n) {
+    const struct kv_shape *s = &g->layout.s;
+    if (g->window || s->v_in_k || (!g->layout.k.scale_row && !g->layout.v.scale_row))
+        return 0;
+    return round_up(n, KV_PAGE) * s->n_heads * (s->dk + s->dv) * 2;
+}
+
 // What passes need of ops, besides what the weights and activations determine.
 static void set_limits(struct model *m) {
     const struct model_params *p = &m->params;
@@ -167,6 +175,9 @@ static void set_limits(struct model *m) {
         l.rows = l.tree;
     if (p->n_full < p->n_layers)
         l.gdn = p->gdn;
+    for (int i = 0; i < m->n_groups; i++)
+        l.fp16_kv = max_i64(l.fp16_kv, fp16_bytes(&m->groups[i], l.context));
+    l.fp16_kv = min_i64(l.fp16_kv, m->options.fp16_kv);
     exec_limits_join(&m->load.limits, &l);
 }
 

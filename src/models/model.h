@@ -46,6 +46,7 @@ struct model_options {
     struct view_rule view;             // of rows of replies (state/view.h)
     struct kv_budget *pages;           // of this model and its draft together; NULL: no limit
     struct rope_options rope;          // in place of what the file says of positions
+    int64_t fp16_kv;                   // bytes of exec_limits.fp16_kv at most; 0: none
     int ranks;                         // devices that share the model; 0: 1, as yet the only number
     // Slots of experts on a device that cannot hold all (ops/experts/pool.h); zeroed: it holds
     // them.

@@ -276,6 +276,7 @@ static bool lay_out(struct build *b, int64_t path_length) {
         *at = (int32_t)n_pages;
         n_pages += page_count(b, b->r->seq[i]);
     }
+    p->n_pages = n_pages;
     p->rows = section(p, n, sizeof *b->rows);
     p->list = section(p, 2 * batch, sizeof *b->list);
     p->path = section(p, path_length, sizeof *b->path);
@@ -318,19 +319,43 @@ static void fill(struct build *b, int32_t *own) {
         add_tree(b, own);
 }
 
-// Puts the items after the rest of the tables.
+// The texts of whole items, those of a path being side by side; x: room for n_items.
+static void list_texts(struct attend_plan *p, const struct attend_item *items,
+                       struct attend_text *x) {
+    for (int32_t i = 0; i < p->n_items; i++) {
+        const struct attend_item *t = &items[i];
+        struct attend_text *last = p->n_texts ? &x[p->n_texts - 1] : NULL;
+        if (last && last->pages == t->pages && last->path == t->path) {
+            last->chunk = min_i32(last->chunk, t->chunk);
+            last->end = max_i32(last->end, t->end);
+        } else {
+            x[p->n_texts++] =
+                (struct attend_text){t->pages, t->len, t->path, t->n_path, t->chunk, t->end, 0};
+        }
+    }
+    for (int32_t i = 0; i < p->n_texts; i++) {
+        const int32_t n = x[i].end - x[i].chunk;
+        x[i].before = p->text_chunks;
+        p->text_chunks += n;
+        p->longest_text = max_i32(p->longest_text, n);
+    }
+}
+
+// Puts the items, and the texts of a whole plan, after the rest of the tables.
 static bool close_plan(struct build *b) {
     struct attend_plan *p = b->p;
-    size_t bytes = (size_t)b->n_items * sizeof(struct attend_item);
-    unsigned char *blob = b->failed ? NULL : buffer_for(&p->tables, p->bytes + bytes);
+    p->items = section(p, b->n_items, sizeof(struct attend_item));
+    p->texts = section(p, p->whole ? b->n_items : 0, sizeof(struct attend_text));
+    unsigned char *blob = b->failed ? NULL : buffer_for(&p->tables, p->bytes);
     if (!blob)
         return false;
     p->blob = blob;
-    p->items = p->bytes;
-    p->bytes += bytes;
     p->n_items = (int32_t)b->n_items;
-    if (bytes)
-        memcpy(blob + p->items, p->found.p, bytes);
+    memset(blob + p->items, 0, p->bytes - p->items);
+    if (b->n_items)
+        memcpy(blob + p->items, p->found.p, (size_t)b->n_items * sizeof(struct attend_item));
+    if (p->whole)
+        list_texts(p, p->found.p, (struct attend_text *)(void *)(blob + p->texts));
     return true;
 }
 

@@ -84,6 +84,13 @@ struct attend_item {
     int32_t chunk, end;          // chunks, absolute
 };
 
+// The keys of a path that ATTEND_WHOLE items of it see: chunks [chunk, end), of which `before`
+// others of the plan's come first.
+struct attend_text {
+    int32_t pages, len, path, n_path; // as in its items
+    int32_t chunk, end, before;
+};
+
 // Memory that grows and is used again.
 struct attend_buffer {
     void *p;
@@ -97,8 +104,11 @@ struct attend_plan {
     unsigned char *blob;                      // in `tables`
     size_t bytes;
     size_t rows, list, path, items, pages, store; // offsets into the blob
+    size_t texts;                                 // the same; whole plans have them
     int64_t begin, end;                           // rows
-    int32_t n_items;
+    int64_t n_pages;                              // of all sequences
+    int32_t n_items, n_texts;
+    int32_t text_chunks, longest_text; // chunks of all texts, of one
     int32_t slots, part0; // partial results kept for a row; part of slot 0. The last is the last
     int32_t tiles;        // most tiles of pairs in an item
     bool whole;

@@ -49,11 +49,12 @@ int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k) {
 }
 
 void exec_limits_join(struct exec_limits *a, const struct exec_limits *b) {
-    int64_t *const all[] = {&a->rows,    &a->seqs,    &a->context,     &a->tree,
-                            &a->inputs,  &a->outputs, &a->act,         &a->vocab,
-                            &a->entries, &a->experts, &a->expert_width};
-    const int64_t other[] = {b->rows, b->seqs,  b->context, b->tree,    b->inputs,      b->outputs,
-                             b->act,  b->vocab, b->entries, b->experts, b->expert_width};
+    int64_t *const all[] = {&a->rows,    &a->seqs,    &a->context,      &a->tree,
+                            &a->inputs,  &a->outputs, &a->act,          &a->vocab,
+                            &a->entries, &a->experts, &a->expert_width, &a->fp16_kv};
+    const int64_t other[] = {b->rows,    b->seqs,    b->context,      b->tree,
+                             b->inputs,  b->outputs, b->act,          b->vocab,
+                             b->entries, b->experts, b->expert_width, b->fp16_kv};
     int *const small[] = {&a->n_heads, &a->head_dim, &a->gdn.n_k,     &a->gdn.n_v,
                           &a->gdn.dk,  &a->gdn.dv,   &a->gdn.channels};
     const int more[] = {b->n_heads, b->head_dim, b->gdn.n_k,     b->gdn.n_v,

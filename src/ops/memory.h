@@ -52,6 +52,9 @@ struct exec_limits {
     int64_t expert_width;         // values of their longest row, in or out
     int64_t vocab;
     int n_heads, head_dim; // of attention
+    // Bytes for keys and values of a layer as fp16 while a prompt reads them, where a codec with
+    // scales stores them: with fewer than a text takes its prompt is slower.
+    int64_t fp16_kv;
     struct gdn_shape gdn;
 };
 // Makes a the limits of two models together.

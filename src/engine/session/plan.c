@@ -205,6 +205,13 @@ void plan_print(const struct memory_plan *p, struct str *out) {
     if (p->rows < p->usual_rows)
         str_printf(out, "; passes of prompts have %d rows in place of %d, so that it fits", p->rows,
                    p->usual_rows);
+    if (p->fp16_kv < p->usual_fp16_kv) {
+        size_text(size, p->usual_fp16_kv);
+        str_printf(out,
+                   "; there is no room of %s for keys and values of a layer as fp16, which long "
+                   "prompts are faster with, so that it fits",
+                   size);
+    }
     print_cpu_experts(p, out);
 }
 
@@ -269,7 +276,8 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .available = available_to(r),
                               .trained = min_i64(params.context, MODEL_MAX_CTX),
                               .codec_k = o->codec_k,
-                              .codec_v = o->codec_v};
+                              .codec_v = o->codec_v,
+                              .fp16_kv = t.limits.fp16_kv};
     memcpy(p->drafts, drafts.drafts, sizeof p->drafts);
     if (exec_is_device(x)) {
         p->experts = p->resident = t.expert_bytes;
@@ -303,10 +311,14 @@ static int rows_for(const struct pair_request *r) {
     return !slots && available_to(r) >= LARGE_DEVICE ? LARGE_ROWS : DEVICE_ROWS;
 }
 
+// Keys and values of a layer as fp16 take no more than one in so many of the available bytes.
+enum { FP16_SHARE = 64 };
+
 // How a plan is tried: rows of a prompt's pass, and whether experts may lie beyond the device.
 struct attempt {
     int chunk;
     bool rows_open, fewer, lends;
+    bool lean; // no room for keys and values as fp16
 };
 
 static int plan_once(struct memory_plan *p, struct pair_request *r, const struct attempt *a,
@@ -315,6 +327,8 @@ static int plan_once(struct memory_plan *p, struct pair_request *r, const struct
     if (a->rows_open)
         r->target.max_rows = a->chunk;
     r->target.lent_rows = a->lends ? r->n_drafts ? LENT_DRAFT : LENT[LENT_N - 1] : 0;
+    const bool device = exec_is_device(runtime_exec(r->device));
+    r->target.fp16_kv = device && !a->lean ? available_to(r) / FP16_SHARE : 0;
     int rc = fill_plan(p, r, e);
     if (!rc && a->fewer && p->slots.n)
         rc = plan_fewer_experts(p, r->target.max_ctx, r->slots, e);
@@ -324,10 +338,16 @@ static int plan_once(struct memory_plan *p, struct pair_request *r, const struct
 static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attempt a, bool open,
                      struct err *e) {
     int rc = plan_once(p, r, &a, e);
+    const int64_t fp16_kv = p->fp16_kv;
+    if (rc == ERR_MEMORY && fp16_kv) {
+        a.lean = true;
+        rc = plan_once(p, r, &a, e);
+    }
     while (rc == ERR_MEMORY && open && a.chunk > ROWS) {
         a.chunk = a.chunk == LARGE_ROWS ? DEVICE_ROWS : a.chunk / 2;
         rc = plan_once(p, r, &a, e);
     }
+    p->usual_fp16_kv = fp16_kv;
     return rc;
 }
 
@@ -467,7 +487,10 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
             r->target.max_rows = chunk;
         return 0;
     }
-    struct course c = {.a = {chunk, rows_open, r->slots > 0, r->slots > 0 && open && rows_open},
+    struct course c = {.a = {.chunk = chunk,
+                             .rows_open = rows_open,
+                             .fewer = r->slots > 0,
+                             .lends = r->slots > 0 && open && rows_open},
                        .open = open};
     r->target.cpu_experts = r->cpu_experts > 0 ? r->cpu_experts : 0;
     int rc = r->cpu_experts == CPU_EXPERTS_AUTO ? plan_auto(p, r, &c, e) : plan_slots(p, r, &c, e);

@@ -53,6 +53,7 @@ struct memory_plan {
     int64_t trained;      // context that the model was trained for, tokens
     int64_t context;      // tokens that the plan is for
     int rows, usual_rows; // of a prompt's pass, and those that it would have with more memory
+    int64_t fp16_kv, usual_fp16_kv; // of the workspace (exec_limits.fp16_kv), and likewise
     enum kv_codec_id codec_k, codec_v;
 };
 

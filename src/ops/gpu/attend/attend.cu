@@ -293,7 +293,7 @@ extern "C" size_t attend_scratch(const struct exec_limits *l) {
     size_t row = row_bytes(attend_parts((int32_t)l->context), l->n_heads, l->head_dim);
     int64_t rows = fitting(row);
     size_t parts = row * (size_t)(l->rows < rows ? l->rows : rows);
-    return max_size(parts, attend_long_bytes(l->head_dim));
+    return max_size(parts, attend_long_bytes(l->head_dim) + attend_dequantize_bytes(l));
 }
 
 static void set_tables(struct attend_run *u, const struct attend_plan *p, const void *device) {
@@ -304,6 +304,8 @@ static void set_tables(struct attend_run *u, const struct attend_plan *p, const 
     u->items = (const struct attend_item *)(b + p->items);
     u->pages = (unsigned char *const *)(b + p->pages);
     u->store = (const struct kv_slot *)(b + p->store);
+    u->some_page = ((const struct kv_slot *)(p->blob + p->store))[0].page;
+    u->texts = (const struct attend_text *)(b + p->texts);
     u->begin = p->begin;
     u->n_rows = p->end - p->begin;
     u->slots = p->slots;
@@ -352,7 +354,10 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
                       const void *device, struct act *out, int64_t first, enum kernel kernel) {
     set_tables(u, p, device);
     if (p->whole) {
-        run_kernel(g, u, p, kernel);
+        struct attend_run whole = *u;
+        if (kernel == MATRIX || kernel == WIDE)
+            attend_dequantize(g, &whole, p);
+        run_kernel(g, &whole, p, kernel);
         return;
     }
     int64_t fours = (int64_t)u->n_heads * u->dv / 4;

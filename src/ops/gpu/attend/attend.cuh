@@ -19,7 +19,9 @@ struct attend_run {
     const struct attend_item *items;
     const int32_t *list, *path;
     unsigned char *const *pages;
+    const unsigned char *some_page; // around which the others lie
     const struct kv_slot *store;
+    const struct attend_text *texts; // of a whole plan
     const float *q, *gate;
     int64_t gate_stride;
     bool gate_softplus, gate_single;
@@ -114,6 +116,13 @@ extern "C" void attend_latent_wide(struct gpu *g, const struct attend_run *u,
                                    const struct attend_plan *p);
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p);
+// Where keys or values have a codec with scales: queues making halves of all that the items of a
+// whole plan see, in scratch memory, and makes u read these like stored F16 (dequantize.cu), which
+// gives the same bits. Heads of 64, 128 or 256. Nothing where that takes more scratch memory than
+// there is.
+extern "C" void attend_dequantize(struct gpu *g, struct attend_run *u, const struct attend_plan *p);
+// Bytes of scratch memory for it within the limits.
+extern "C" size_t attend_dequantize_bytes(const struct exec_limits *l);
 // Whether rows of a call choose blocks, and the choice (choose.cu); false: a fault.
 extern "C" bool attend_chooses(const struct attend_args *a, const struct rows *r);
 extern "C" bool attend_choose(struct gpu *g, const struct attend_args *a, const struct rows *r);

@@ -562,11 +562,12 @@ static __global__ void attend_long_kernel(const __grid_constant__ struct attend_
 
 #endif
 
-// Maps half a terabyte of addresses around the pages of a plan's rows, for tiles of a chunk's keys.
+// Maps half a terabyte of addresses around a page, for tiles of a chunk's keys.
 // Without a map all threads that bring copy.
-template <class F> static struct long_map map_pages(struct gpu *g, const struct attend_plan *p) {
+template <class F>
+static struct long_map map_pages(struct gpu *g, const unsigned char *some_page) {
     const uint64_t row = F::D * 2, half = (uint64_t)MAP_ROWS / 2 * row;
-    const uint64_t page = (uint64_t)((const struct kv_slot *)(p->blob + p->store))[0].page;
+    const uint64_t page = (uint64_t)some_page;
     const uint64_t size[3] = {F::D * MAP_WIDE, MAP_ROWS, F::D / 64}, step[2] = {row, 128};
     const uint32_t box[3] = {64, ATTEND_CHUNK, F::D / 64};
     struct long_map m = {};
@@ -585,7 +586,7 @@ static void launch_long(struct gpu *g, const struct attend_run *u, const struct 
     const unsigned blocks = (unsigned)(all < max ? all : max);
     if (blocks && gpu_allow_shared(g, (const void *)attend_long_kernel<F>, F::BYTES, "attend"))
         gpu_launch_saying({g, "attend", attend_says(u)}, attend_long_kernel<F>, blocks,
-                          MAKERS + BRINGERS, F::BYTES, *u, map_pages<F>(g, p), p->n_items, folded);
+                          MAKERS + BRINGERS, F::BYTES, *u, map_pages<F>(g, u->some_page), p->n_items, folded);
 }
 
 extern "C" size_t attend_long_bytes(int head_dim) {

@@ -149,8 +149,7 @@ static __device__ __forceinline__ void long_scaled(const struct attend_run *u,
     if (k->whole) {
         const struct copied_rows rows = {page + kv * ATTEND_CHUNK * (int)p->code_row,
                                          page + (p->scales - p->codes) +
-                                             kv * ATTEND_CHUNK * (int)p->scale_row,
-                                         (int)p->code_row, (int)p->scale_row};
+                                             kv * ATTEND_CHUNK * (int)p->scale_row};
         load_scaled<typename F::keys, F::D, BRINGERS, 8>(codec, rows, tile, i);
     } else {
         load_scaled<typename F::keys, F::D, BRINGERS, 1>(codec, stored_rows{u, &k->keys, value, kv},

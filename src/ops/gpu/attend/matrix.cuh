@@ -465,12 +465,13 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         else
             copies_wait<0>();
         __syncthreads();
-        copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+        if (!later)
+            copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         if (finds && third < t->end)
             found = attend_look(u, t, third, threadIdx.x);
         if (F::STAGES == 2) {
             bring_both<F>(u, b, m, ahead, turn_of<F>(p) + 1);
-        } else if (later || F::COPIED) {
+        } else if (F::COPIED ? !has_codes(u, true) : later) {
             bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         }
         if constexpr (F::WHOLE) {
@@ -496,15 +497,18 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         if (F::COPIED)
             copies_wait<0>();
         __syncthreads();
-        copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
         if (F::STAGES == 1 && !F::SAME)
             bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         const unsigned weights = F::weights(turn_of<F>(p));
         weigh_scores<F, C>(m, p, s, b->memory + weights);
+        if (F::COPIED && has_codes(u, true)) // as late as may be: they have a turn to arrive
+            bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         copies_wait<F::COPIED ? 2 : F::STAGES>();
         if (finds)
             attend_note(u, found, &m->keys[(turn_of<F>(p) + 2) % 3], threadIdx.x);
         __syncthreads();
+        copy_ahead<F>(u, b, m, third, turn_of<F>(p) + 2, false);
+        copy_ahead<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
         gather_values<F, C>(m, base + weights, stage + F::V, &z);
         if (F::STAGES == 1 && F::SAME) {
             __syncthreads();

@@ -39,13 +39,23 @@ static __device__ inline void copy_or_zero(unsigned to, const void *from) {
     copy_piece_if(to, from ? from : "", from);
 }
 
-// Rows of a chunk where they are stored.
+// Bytes of a row of D values.
+template <int CODEC, int D> struct row_bytes;
+#define KV_ROW_BYTES(id, name, type, block, code, scale, rotates)                                  \
+    template <int D> struct row_bytes<id, D> {                                                     \
+        enum { CODES = D / block * code, SCALES = D / block * scale };                             \
+    };
+KV_CODECS(KV_ROW_BYTES)
+#undef KV_ROW_BYTES
+
+// Rows of a chunk where they are stored. SOME: there may be slots without one.
 struct stored_rows {
+    static constexpr bool SOME = true;
     const struct attend_run *u;
     const struct attend_keys *keys;
     bool value;
     int kv;
-    __device__ inline struct kv_row operator()(int slot) const {
+    template <int CODEC, int D> __device__ __forceinline__ struct kv_row at(int slot) const {
         return attend_key(u, keys, slot, value, kv);
     }
 };
@@ -53,11 +63,11 @@ struct stored_rows {
 // Rows that follow each other: of a page, or codes of a chunk in shared memory, as copy_codes
 // brings them, zeros where there is no key.
 struct copied_rows {
+    static constexpr bool SOME = false;
     unsigned char *codes, *scales;
-    int code_row, scale_row;
-    __device__ inline struct kv_row operator()(int slot) const {
-        struct kv_row r = {codes + slot * code_row, scales + slot * scale_row};
-        return r;
+    template <int CODEC, int D> __device__ __forceinline__ struct kv_row at(int slot) const {
+        typedef row_bytes<CODEC, D> bytes;
+        return {codes + slot * bytes::CODES, scales + slot * bytes::SCALES};
     }
 };
 
@@ -70,8 +80,7 @@ static __device__ inline bool has_codes(const struct attend_run *u, bool value) 
 
 static __device__ inline struct copied_rows copied_at(const struct attend_run *u, bool value,
                                                       unsigned char *place) {
-    const struct kv_plane *p = value ? &u->v : &u->k;
-    return {place, place + ATTEND_CHUNK * p->code_row, (int)p->code_row, (int)p->scale_row};
+    return {place, place + ATTEND_CHUNK * (value ? u->v : u->k).code_row};
 }
 
 // Asynchronous copies of a chunk's codes and scales to CODE_BYTES at `place`; of a codec that has
@@ -82,49 +91,53 @@ static __device__ inline void copy_codes(const struct attend_run *u, const struc
                                          int kv, unsigned char *place) {
     const struct kv_plane *p = value ? &u->v : &u->k;
     const struct copied_rows to = copied_at(u, value, place);
+    const int code_row = (int)p->code_row, scale_row = (int)p->scale_row;
     const unsigned codes = shared_address(to.codes), scales = shared_address(to.scales);
     if ((chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
-        const unsigned char *from = keys->page[0] + p->codes + kv * ATTEND_CHUNK * to.code_row;
+        const unsigned char *from = keys->page[0] + p->codes + kv * ATTEND_CHUNK * code_row;
 #pragma unroll 4
-        for (int i = threadIdx.x; i < ATTEND_CHUNK / 16 * to.code_row; i += THREADS)
+        for (int i = threadIdx.x; i < ATTEND_CHUNK / 16 * code_row; i += THREADS)
             copy_piece(codes + (unsigned)i * 16, from + i * 16);
-        from = keys->page[0] + p->scales + kv * ATTEND_CHUNK * to.scale_row;
-        for (int i = threadIdx.x; i < ATTEND_CHUNK / 16 * to.scale_row; i += THREADS)
+        from = keys->page[0] + p->scales + kv * ATTEND_CHUNK * scale_row;
+        for (int i = threadIdx.x; i < ATTEND_CHUNK / 16 * scale_row; i += THREADS)
             copy_piece(scales + (unsigned)i * 16, from + i * 16);
         return;
     }
     for (int slot = threadIdx.x / 8; slot < ATTEND_CHUNK; slot += THREADS / 8) {
         const struct kv_row from = attend_key(u, keys, slot, value, kv);
         const void *none = u->items; // may be read
-        for (int i = threadIdx.x % 8 * 8; i < to.code_row; i += 64)
-            copy_eight_if(codes + (unsigned)(slot * to.code_row + i),
+        for (int i = threadIdx.x % 8 * 8; i < code_row; i += 64)
+            copy_eight_if(codes + (unsigned)(slot * code_row + i),
                           from.codes ? from.codes + i : none, from.codes);
-        for (int i = threadIdx.x % 8 * 8; i < to.scale_row; i += 64)
-            copy_eight_if(scales + (unsigned)(slot * to.scale_row + i),
+        for (int i = threadIdx.x % 8 * 8; i < scale_row; i += 64)
+            copy_eight_if(scales + (unsigned)(slot * scale_row + i),
                           from.codes ? from.scales + i : none, from.codes);
     }
 }
 
-// Two pieces, number `at` of their rows, of BATCH rows that are STEP apart. Reads stand before what
-// they become, since the compiler cannot know that tiles are elsewhere.
-template <int CODEC, class PLACES, int STEP, int BATCH, class ROWS>
+// Two pieces, number `at` of their rows, of BATCH rows that are STEP apart, a multiple of eight.
+// Reads stand before what they become, since the compiler cannot know that tiles are elsewhere.
+template <int CODEC, class PLACES, int D, int STEP, int BATCH, class ROWS>
 static __device__ __forceinline__ void load_pieces(const ROWS &rows, unsigned char *tile, int slot,
                                                    int at) {
     typedef kv_halves<CODEC> halves;
+    static_assert(STEP % 8 == 0, "rows of a batch exchange pieces alike");
     const int first = halves::first(at);
+    unsigned char *one = tile + PLACES::at(slot, first);
+    unsigned char *other = tile + PLACES::at(slot, first + halves::APART);
     halves x[BATCH] = {};
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
-        const struct kv_row from = rows(slot + i * STEP);
-        if (from.codes)
+        const struct kv_row from = rows.template at<CODEC, D>(slot + i * STEP);
+        if (!ROWS::SOME || from.codes)
             x[i].read(from, at);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         uint4 two[2];
         x[i].make(two);
-        *(uint4 *)(tile + PLACES::at(slot + i * STEP, first)) = two[0];
-        *(uint4 *)(tile + PLACES::at(slot + i * STEP, first + halves::APART)) = two[1];
+        *(uint4 *)(one + i * STEP * PLACES::PITCH) = two[0];
+        *(uint4 *)(other + i * STEP * PLACES::PITCH) = two[1];
     }
 }
 
@@ -141,7 +154,7 @@ static __device__ inline void load_codes(const ROWS &rows, unsigned char *tile, 
     for (int slot = thread / LANES; slot < ATTEND_CHUNK; slot += STEP * BATCH)
 #pragma unroll(BATCH == 1 ? 3 : 1)
         for (int at = thread % LANES; at < TWOS; at += LANES)
-            load_pieces<CODEC, PLACES, STEP, BATCH>(rows, tile, slot, at);
+            load_pieces<CODEC, PLACES, D, STEP, BATCH>(rows, tile, slot, at);
 }
 
 // The same of any codec but F16: for the kernels' instances where K or V has one that is stored

@@ -171,6 +171,11 @@ void gpu_stage_reserve(struct gpu *g, size_t bytes);
 // of a model that is open it does not (reserve.c).
 void *gpu_scratch(struct gpu *g, size_t bytes);
 bool gpu_scratch_reserve(struct gpu *g, size_t bytes); // now; false: no memory, and no fault
+// Bytes that gpu_scratch gives without taking memory.
+static inline size_t gpu_scratch_there(const struct gpu *g) {
+    const size_t lent = g->suballoc.scratch_bytes;
+    return lent > g->scratch_bytes ? lent : g->scratch_bytes;
+}
 
 // Queues what ops have deferred: the end of linear layers (ops/gpu/linear/finish.cu) and of an act.
 // Whatever reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies,
