@@ -147,12 +147,49 @@ static void walk_pair(const struct scene *s, const struct attend_plan *p, int64_
     free(got);
 }
 
+// The text that holds an item's keys; NULL: none.
+static const struct attend_text *text_of(const struct attend_plan *p, const struct attend_item *t) {
+    const struct attend_text *x = (const void *)(p->blob + p->texts);
+    for (int32_t i = 0; i < p->n_texts; i++)
+        if (x[i].pages == t->pages && x[i].path == t->path && x[i].len == t->len &&
+            x[i].n_path == t->n_path && x[i].chunk <= t->chunk && x[i].end >= t->end)
+            return &x[i];
+    return NULL;
+}
+
+// Texts lie one after the other and begin and end where some item of theirs does.
+static void walk_texts(const struct attend_plan *p) {
+    const struct attend_item *items = (const void *)(p->blob + p->items);
+    const struct attend_text *x = (const void *)(p->blob + p->texts);
+    int32_t before = 0, longest = 0;
+    for (int32_t i = 0; i < p->n_items; i++)
+        assert_non_null(text_of(p, &items[i]));
+    for (int32_t i = 0; i < p->n_texts; i++) {
+        int begins = 0, ends = 0;
+        for (int32_t j = 0; j < p->n_items; j++) {
+            const bool own = text_of(p, &items[j]) == &x[i];
+            begins += own && items[j].chunk == x[i].chunk;
+            ends += own && items[j].end == x[i].end;
+        }
+        assert_true(begins && ends);
+        assert_int_equal(x[i].before, before);
+        before += x[i].end - x[i].chunk;
+        longest = longest > x[i].end - x[i].chunk ? longest : x[i].end - x[i].chunk;
+    }
+    assert_int_equal(p->text_chunks, before);
+    assert_int_equal(p->longest_text, longest);
+}
+
 static void walk_plan(const struct scene *s, const struct attend_plan *p) {
     int group = s->a.shape.n_heads / s->a.shape.n_kv;
     assert_true(p->bytes >= p->items + (size_t)p->n_items * sizeof(struct attend_item));
     for (int64_t row = p->begin; row < p->end; row++)
         for (int head = 0; head < group; head += group > 1 ? group - 1 : 1)
             walk_pair(s, p, row, head);
+    if (p->whole)
+        walk_texts(p);
+    else
+        assert_int_equal(p->n_texts, 0);
 }
 
 static void random_forests(void **state) {

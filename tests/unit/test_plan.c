@@ -153,6 +153,12 @@ static void prints_one_line(void **state) {
     plan_print(&p, &text);
     assert_non_null(
         strstr(text.data, "; passes of prompts have 768 rows in place of 3072, so that it fits"));
+    assert_null(strstr(text.data, "fp16"));
+    p.usual_fp16_kv = 256 * MIB;
+    str_clear(&text);
+    plan_print(&p, &text);
+    assert_non_null(strstr(text.data, "; there is no room of 256.00 MiB for keys and values of a "
+                                      "layer as fp16, which long prompts are faster with"));
     str_fini(&text);
 }
 

@@ -47,21 +47,23 @@ static __device__ inline void make_rows(const struct attend_run *u, const struct
     enum { PIECES = D / 8, STEP = THREADS / PIECES };
     const struct kv_plane *p = value ? &u->v : &u->k;
     const int codec = value ? u->codec_v : u->codec_k, thread = (int)threadIdx.x;
-    if (!has_codes(u, value)) {
+    const struct stored_rows stored = {u, keys, value, kv};
+    if (codec == KV_F16) {
         for (int slot = thread / PIECES; slot < ATTEND_CHUNK; slot += STEP) {
-            const struct kv_row from = attend_key(u, keys, slot, value, kv);
+            const struct kv_row from = stored.template at<KV_F16, D>(slot);
             const int at = thread % PIECES;
             *(uint4 *)(to + flat_rows<D>::at(slot, at)) =
                 from.codes ? ((const uint4 *)from.codes)[at] : make_uint4(0, 0, 0, 0);
         }
+    } else if (codec == KV_BF16) {
+        load_codes<KV_BF16, flat_rows<D>, D, THREADS, 2>(stored, to, thread);
     } else if (whole) {
         unsigned char *page = (unsigned char *)keys->page[0];
         const struct copied_rows rows = {page + p->codes + kv * ATTEND_CHUNK * (int)p->code_row,
                                          page + p->scales + kv * ATTEND_CHUNK * (int)p->scale_row};
         load_scaled<flat_rows<D>, D, THREADS, 8>(codec, rows, to, thread);
     } else {
-        load_scaled<flat_rows<D>, D, THREADS, 1>(codec, stored_rows{u, keys, value, kv}, to,
-                                                 thread);
+        load_scaled<flat_rows<D>, D, THREADS, 1>(codec, stored, to, thread);
     }
 }
 
