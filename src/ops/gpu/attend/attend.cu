@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "ops/gpu/attend/attend.cuh"
 #include "ops/gpu/attend/cache.h"
-#include "ops/gpu/attend/rotate.cuh"
+#include "ops/gpu/kv/rotate.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 

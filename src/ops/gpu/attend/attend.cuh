@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "ops/attend_plan.h"
-#include "ops/gpu/attend/kv_stored.cuh"
+#include "ops/gpu/kv/stored.cuh"
 #include "ops/gpu/matrix/thread.cuh"
 #include "ops/gpu/runtime/cuda.h"
 

@@ -564,8 +564,7 @@ static __global__ void attend_long_kernel(const __grid_constant__ struct attend_
 
 // Maps half a terabyte of addresses around a page, for tiles of a chunk's keys.
 // Without a map all threads that bring copy.
-template <class F>
-static struct long_map map_pages(struct gpu *g, const unsigned char *some_page) {
+template <class F> static struct long_map map_pages(struct gpu *g, const unsigned char *some_page) {
     const uint64_t row = F::D * 2, half = (uint64_t)MAP_ROWS / 2 * row;
     const uint64_t page = (uint64_t)some_page;
     const uint64_t size[3] = {F::D * MAP_WIDE, MAP_ROWS, F::D / 64}, step[2] = {row, 128};
@@ -586,7 +585,8 @@ static void launch_long(struct gpu *g, const struct attend_run *u, const struct 
     const unsigned blocks = (unsigned)(all < max ? all : max);
     if (blocks && gpu_allow_shared(g, (const void *)attend_long_kernel<F>, F::BYTES, "attend"))
         gpu_launch_saying({g, "attend", attend_says(u)}, attend_long_kernel<F>, blocks,
-                          MAKERS + BRINGERS, F::BYTES, *u, map_pages<F>(g, u->some_page), p->n_items, folded);
+                          MAKERS + BRINGERS, F::BYTES, *u, map_pages<F>(g, u->some_page),
+                          p->n_items, folded);
 }
 
 extern "C" size_t attend_long_bytes(int head_dim) {

@@ -3,7 +3,7 @@
 // bits a value (matrix.cuh).
 //
 // Queries become fp16 times a power of two of their own; keys and values become the nearest fp16
-// (kv_halves.cuh; BF16 exactly, but for the least magnitudes; beyond 65504 they end there). Weights
+// (kv/halves.cuh; BF16 exactly, but for the least magnitudes; beyond 65504 they end there). Weights
 // of a chunk are fp16, up to 1024; they are summed by a matrix instruction too, over a column of
 // ones. A pair's operations do not depend on where it lies, and a hidden key adds zeros, so rule E2
 // holds as attend_plan.h says.

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "ops/args/args.h"
-#include "ops/gpu/attend/kv_stored.cuh"
-#include "ops/gpu/attend/rotate.cuh"
+#include "ops/gpu/kv/rotate.cuh"
+#include "ops/gpu/kv/stored.cuh"
 #include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/cuda.h"

@@ -7,7 +7,7 @@
 #define COPPICE_OPS_GPU_ATTEND_TILE_CUH
 
 #include "ops/gpu/attend/attend.cuh"
-#include "ops/gpu/attend/kv_halves.cuh"
+#include "ops/gpu/kv/halves.cuh"
 #include "ops/gpu/matrix/async_copy.cuh"
 #include "ops/gpu/matrix/ldmatrix.cuh"
 #include "ops/gpu/matrix/mma.cuh"

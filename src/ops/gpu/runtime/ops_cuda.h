@@ -87,7 +87,7 @@ void moe_flush(struct gpu *g); // queues what is deferred (ops/gpu/moe/sum.cu)
 size_t moe_kept(void);
 bool moe_reserve(struct gpu *g);
 
-// The codecs of keys and values that kernels read and write (ops/gpu/attend/kv_stored.cuh). Those
+// The codecs of keys and values that kernels read and write (ops/gpu/kv/stored.cuh). Those
 // of block-sparse attention take what is not rotated only.
 #define CUDA_KV_AS_IS(X)   X(KV_F16) X(KV_F32) X(KV_BF16) X(KV_Q8_0)
 #define CUDA_KV_ROTATED(X) X(KV_Q5_1) X(KV_Q5_0) X(KV_Q4_1) X(KV_Q4_0) X(KV_TQ3_0)

@@ -2,8 +2,8 @@
 // How device code reads and writes the codecs of keys and values: a specialisation of kv_stored for
 // each of CUDA_KV_CODECS, rounded exactly as the scalar codec rounds, and calls that choose among
 // these. What is not in that list is refused when a model is loaded. For .cu files only.
-#ifndef COPPICE_OPS_GPU_ATTEND_KV_STORED_CUH
-#define COPPICE_OPS_GPU_ATTEND_KV_STORED_CUH
+#ifndef COPPICE_OPS_GPU_KV_STORED_CUH
+#define COPPICE_OPS_GPU_KV_STORED_CUH
 
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"

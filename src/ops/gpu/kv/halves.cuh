@@ -4,10 +4,10 @@
 // from one read of their codes and are worked on as pairs of halves: a value is the nearest fp16 of
 // what the scalar codec says (of TQ3_0: of the scale times the nearest fp16 of a centroid), and
 // ends at 65504. For .cu files only.
-#ifndef COPPICE_OPS_GPU_ATTEND_KV_HALVES_CUH
-#define COPPICE_OPS_GPU_ATTEND_KV_HALVES_CUH
+#ifndef COPPICE_OPS_GPU_KV_HALVES_CUH
+#define COPPICE_OPS_GPU_KV_HALVES_CUH
 
-#include "ops/gpu/attend/kv_stored.cuh"
+#include "ops/gpu/kv/stored.cuh"
 #include "ops/gpu/linear/form/codes.cuh"
 
 #define KV_HALVES_CODECS(X) X(KV_BF16) X(KV_Q8_0) CUDA_KV_ROTATED(X)

@@ -3,8 +3,8 @@
 // below WARP are across lanes, larger ones from register to register, in the order of the scalar
 // function; an element goes through the same f32 operations and gets the same bits. Heads and so
 // groups are multiples of WARP. For .cu files only.
-#ifndef COPPICE_OPS_GPU_ATTEND_ROTATE_CUH
-#define COPPICE_OPS_GPU_ATTEND_ROTATE_CUH
+#ifndef COPPICE_OPS_GPU_KV_ROTATE_CUH
+#define COPPICE_OPS_GPU_KV_ROTATE_CUH
 
 #include "ops/gpu/matrix/warp.cuh"
 #include "ops/kv/rotate.h"
