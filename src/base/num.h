@@ -36,6 +36,10 @@ static inline int32_t clamp_i32(int32_t v, int32_t low, int32_t high) {
     return v < low ? low : v > high ? high : v;
 }
 
+static inline int64_t clamp_i64(int64_t v, int64_t low, int64_t high) {
+    return v < low ? low : v > high ? high : v;
+}
+
 static inline size_t clamp_size(size_t v, size_t low, size_t high) {
     return v < low ? low : v > high ? high : v;
 }

@@ -181,6 +181,7 @@ struct attention_call decoder_attention_call(const struct model *m, const struct
         .mask = ATTEND_PATH,
         .window = g->window,
         .choice = g->window ? NULL : model_choice(m),
+        .kept = model_pages_keep(m, y),
         .in = m->ws.act_d,
         .h = m->ws.h,
     };
@@ -199,6 +200,7 @@ static void run_latent(struct model *m, const struct pass *p, const struct layer
                                      .store = g->store,
                                      .views = views_of(m, y),
                                      .choice = model_choice(m),
+                                     .kept = model_pages_keep(m, y),
                                      .in = m->ws.act_d,
                                      .h = m->ws.h});
 }

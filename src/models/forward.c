@@ -149,9 +149,8 @@ static void record_views(struct model *m, struct sequence *const *seqs) {
         for (int i = 0; i < r->n_seqs; i++) {
             struct kv *k = &seqs[i]->kv[g];
             kv_place(k);
-            y->views[i] =
-                y->seen ? view_of(k, sequence_skipped(seqs[i]), y->seen + (size_t)i * r->view_pages)
-                        : kv_view_of(k);
+            y->views[i] = y->seen ? sequence_view(seqs[i], g, y->seen + (size_t)i * r->view_pages)
+                                  : kv_view_of(k);
             if (y->stream)
                 y->stream->n_pages[i] =
                     y->views[i].pages == k->pages ? k->n_pages : ceil_div(y->views[i].len, KV_PAGE);
@@ -218,8 +217,10 @@ static void commit_chains(struct model *m, struct sequence *const *seqs) {
     model_commit_recurrent(m, n);
     for (int i = 0; i < r->n_runs; i++) {
         const struct gdn_run *run = &r->runs[i];
-        if (r->chain[run->seq])
-            sequence_append(seqs[run->seq], r->token, r->identity + run->first, run->count);
+        if (!r->chain[run->seq])
+            continue;
+        sequence_append(seqs[run->seq], r->token, r->identity + run->first, run->count);
+        model_pages_choose(m, seqs[run->seq], (int32_t)(run->first + run->count - 1));
     }
 }
 
@@ -232,6 +233,7 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
     if (rc)
         return rc;
     record_pass(m, f, seqs);
+    model_pages_begin(m, f, seqs);
     struct pass p = {.rows = forest_rows(f), .seqs = seqs, .len = r->len, .n_seqs = n_seqs};
     p.rows.pass = r->number = exec_pass(m->x);
     p.seen = seen_rows(m, &p.rows, seqs);
@@ -412,7 +414,10 @@ int model_commit(struct model *m, struct sequence *const *seqs, const struct mod
         const struct model_group *y = &m->groups[g];
         exec_ops(m->x)->kv_copy(m->x, &y->layout, y->target, y->source, n);
     }
-    for (int i = 0; i < n_paths; i++)
-        sequence_append(seqs[paths[i].seq], r->token, paths[i].rows, paths[i].count);
+    for (int i = 0; i < n_paths; i++) {
+        const struct model_path *p = &paths[i];
+        sequence_append(seqs[p->seq], r->token, p->rows, p->count);
+        model_pages_choose(m, seqs[p->seq], p->rows[p->count - 1]);
+    }
     return 0;
 }

@@ -368,6 +368,7 @@ void model_destroy(struct model *m) {
     for (int i = 0; i < m->n_groups; i++)
         kv_pool_destroy(m->groups[i].pool);
     arena_fini(&m->pass.arena);
+    model_pages_fini(m);
     free(m->ws.verify);
     free(m->layers);
     free(m);

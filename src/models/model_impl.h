@@ -11,20 +11,20 @@
 #include "models/blocks/mla.h"
 #include "models/blocks/ple.h"
 #include "models/model.h"
+#include "models/pages.h"
 #include "state/host/kv_host.h"
 
 struct layer {
     // Set by model_desc.place:
-    bool full;     // attention, else Gated DeltaNet
-    int group;     // of keys and values
-    int index;     // among the layers of its kind (of its group); of one that borrows K and V, that
-                   // of the layer which stored them
-    bool windowed; // sees params.window.width tokens
+    bool full, windowed; // attention, else Gated DeltaNet; sees params.window.width tokens
+    int group;           // of keys and values
+    int index;   // among the layers of its kind (of its group); of one that borrows K and V, that
+                 // of the layer which stored them
+    int chooses; // 0, or its number among layers by which pages are chosen (pages.c)
     struct attention_shape shape; // of attention that is not latent
 
     float *mixer_norm, *ffn_norm; // [D]
-    // Norms after the blocks, before their output joins the stream, and what the stream is
-    // multiplied by after the layer; NULL and 0 where an architecture has none.
+    // Norms of what blocks give, and what multiplies the stream after the layer; NULL and 0: none.
     float *mixer_out_norm, *ffn_out_norm; // [D]
     float out_scale;
     struct ple_layer ple;
@@ -98,8 +98,7 @@ struct pass_record {
     size_t view_pages;              // of a view that leaves some out, at most; 0: none does
     struct gdn_state **states;      // [S]
     uint64_t *version;              // [S] of the sequences when the pass ran
-    uint64_t epoch, logits_epoch;   // exec_epoch of the pass, of ws.logits
-    uint64_t number;                // exec_pass of the pass
+    uint64_t epoch, logits_epoch, number; // exec_epoch of the pass, of ws.logits; exec_pass
     int64_t n, n_logit_rows, n_tree;
     int n_seqs, n_runs;
     bool layerwise; // some chain is long: chains are committed layer by layer, slice by slice
@@ -132,6 +131,7 @@ struct model {
     int n_workspaces, workspace;    // how many, 0: there is one workspace; the one that ws is
     int scorer_room;                // of the store, where options.lending.scorer says so
     struct pass_record pass;
+    struct model_pages pages;
     uint64_t content; // model_content, 0: not computed yet
     int n_readers;
     struct model_reader readers[SEQ_ATTACHED];

@@ -75,6 +75,8 @@ int model_workspace_init(struct model *m, bool dry, struct err *e) {
     if (!rc)
         rc = choice_init(m, e);
     if (!rc)
+        rc = model_pages_init(m, dry, e);
+    if (!rc)
         rc = init_usual(m, dry, e);
     for (int i = 0; !rc && i < m->n_groups; i++) {
         void *scratch = NULL;

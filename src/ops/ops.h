@@ -58,11 +58,10 @@ struct ops {
     // The same with an activation as its result.
     void (*norm_to_act)(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                         int64_t k, struct act *out);
-    // Values times a number, softly capped. NULL: the backend has no such op.
+    // Values times a number, softly capped; act = activation(gate, up) of values; the convolution
+    // of DFlash2 drafts. NULL: the backend has no such op.
     void (*scale)(struct exec *x, const struct scale_args *a);
-    // act = activation(gate, up) of values. NULL: the backend has no such op.
     void (*activate)(struct exec *x, const struct activate_args *a);
-    // The convolution of DFlash2 drafts. NULL: the backend has no such op.
     void (*block_conv)(struct exec *x, const struct block_conv_args *a);
     // out = in W^T + bias for each job.
     void (*linear)(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
@@ -78,14 +77,12 @@ struct ops {
                         const struct act *in, struct act *out);
     // linear of each entry with its expert's matrix: the bits that linear makes of it.
     void (*moe_linear)(struct exec *x, const struct moe_linear_args *a);
-    // out = the sum of weight times entry over a row's entries, one fma after another in the
-    // router's order, beginning with 0 or with out.
+    // out (or 0) plus weight times entry over a row's entries by fma, in the router's order.
     void (*moe_combine)(struct exec *x, const struct moe_combine_args *a);
     // A whole layer of experts at once, with the bits of the ops that it is made of. False: not for
     // these shapes, nothing done. NULL: the backend has no such op.
     bool (*moe_layer)(struct exec *x, const struct moe_layer_args *a);
-    // A matrix for each head: the bits that linear makes of the head's row. NULL: the backend has
-    // no such op.
+    // A matrix for each head: the bits that linear makes of its row. NULL: there is no such op.
     void (*linear_heads)(struct exec *x, const struct heads_args *a);
     // RMSNorm per head, rotary embedding (arXiv 2104.09864), K and V stored in the KV types.
     void (*qk_norm_rope_store)(struct exec *x, const struct qk_args *a, const struct rows *r);
@@ -100,8 +97,11 @@ struct ops {
     // Attention to the chosen blocks. Lists may be the caller's own if they are ascending and end
     // with the diagonal block.
     void (*sparse_attend)(struct exec *x, const struct sparse_args *a);
-    // Attention that queries give to keys, for scorers. NULL: the backend has no such op.
+    // Attention that queries give to keys, for scorers; bounds of the keys of pages, and of scores
+    // with them. NULL: the backend has no such op.
     void (*key_mass)(struct exec *x, const struct key_mass_args *a);
+    void (*key_bounds)(struct exec *x, const struct key_bounds_args *a);
+    void (*page_scores)(struct exec *x, const struct page_scores_args *a);
     // Gates, causal convolution along the ancestors, SiLU, L2 norms (arXiv 2412.06464).
     void (*gdn_gates_conv)(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
     // Gated delta rule by the recurrent log, for all runs at once; rows outside of them stay as

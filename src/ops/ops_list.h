@@ -46,6 +46,8 @@
     X(void, sparse_select, (struct exec *x, const struct sparse_args *a), (x, a))                  \
     X(void, sparse_attend, (struct exec *x, const struct sparse_args *a), (x, a))                  \
     X(void, key_mass, (struct exec *x, const struct key_mass_args *a), (x, a))                     \
+    X(void, key_bounds, (struct exec *x, const struct key_bounds_args *a), (x, a))                 \
+    X(void, page_scores, (struct exec *x, const struct page_scores_args *a), (x, a))               \
     X(void, gdn_gates_conv, (struct exec *x, const struct gdn_conv_args *a,                        \
       const struct rows *r), (x, a, r))                                                            \
     X(void, gdn, (struct exec *x, const struct gdn_args *a, const struct rows *r), (x, a, r))      \

@@ -15,6 +15,7 @@ struct checkpoint {
     int32_t *tokens;  // [len]
     int64_t len;
     int64_t sparse_end;
+    struct view_choices choices;
     struct kv kv[SEQ_GROUPS];
     struct recurrent_save recurrent;
     struct attachment *attached[SEQ_ATTACHED];
@@ -46,6 +47,8 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
         rc = recurrent_save_init(&c->recurrent, &s->recurrent, c->len, e);
     for (int i = 0; !rc && i < s->spec.n_attached; i++)
         rc = s->attached[i]->kind->copy(s->attached[i], c->len, true, &c->attached[i], e);
+    if (!rc && c->len >= c->sparse_end)
+        rc = view_choices_copy(&c->choices, &s->choices, &s->spec.view, c->len / KV_PAGE, e);
     if (rc) {
         checkpoint_destroy(c);
         return rc;
@@ -67,7 +70,8 @@ int64_t checkpoint_sparse_end(const struct checkpoint *c) {
 }
 
 int64_t checkpoint_bytes(const struct checkpoint *c) {
-    int64_t n = (int64_t)sizeof *c + c->len * (int64_t)sizeof *c->tokens;
+    int64_t n = (int64_t)sizeof *c + c->len * (int64_t)sizeof *c->tokens +
+                c->choices.cap * (int64_t)sizeof *c->choices.pages;
     if (c->recurrent.block)
         n += recurrent_save_bytes(&c->spec.shape, c->spec.n_recurrent);
     for (int i = 0; i < c->spec.n_attached; i++)
@@ -90,6 +94,7 @@ void checkpoint_destroy(struct checkpoint *c) {
     recurrent_save_fini(&c->recurrent);
     for (int i = 0; i < c->spec.n_attached; i++)
         attachment_destroy(c->attached[i]);
+    view_choices_fini(&c->choices);
     free(c->tokens);
     free(c);
 }
@@ -97,7 +102,7 @@ void checkpoint_destroy(struct checkpoint *c) {
 static bool same_spec(const struct sequence_spec *a, const struct sequence_spec *b) {
     bool same = a->x == b->x && a->n_groups == b->n_groups && a->n_recurrent == b->n_recurrent &&
                 a->n_attached == b->n_attached && sparse_rule_same(&a->sparse, &b->sparse) &&
-                a->view.window == b->view.window;
+                view_rule_same(&a->view, &b->view);
     for (int i = 0; same && i < a->n_groups; i++)
         same = a->groups[i].pool == b->groups[i].pool && a->groups[i].window == b->groups[i].window;
     for (int i = 0; same && i < a->n_attached; i++)
@@ -132,11 +137,12 @@ static int check_restorable(const struct sequence *s, const struct checkpoint *c
 struct parts {
     struct kv kv[SEQ_GROUPS];
     struct attachment *attached[SEQ_ATTACHED];
+    struct view_choices choices;
 };
 
 static int make_parts(struct parts *p, const struct checkpoint *c, struct err *e) {
     const struct sequence_spec *sp = &c->spec;
-    int rc = 0;
+    int rc = view_choices_copy(&p->choices, &c->choices, &sp->view, c->len / KV_PAGE, e);
     for (int i = 0; !rc && i < sp->n_groups; i++) {
         kv_init(&p->kv[i], sp->groups[i].pool, sp->groups[i].window);
         rc = kv_share(&p->kv[i], &c->kv[i], c->len, e);
@@ -147,6 +153,9 @@ static int make_parts(struct parts *p, const struct checkpoint *c, struct err *e
 }
 
 static void exchange_parts(struct sequence *s, struct parts *p) {
+    const struct view_choices choices = s->choices;
+    s->choices = p->choices;
+    p->choices = choices;
     for (int i = 0; i < s->spec.n_groups; i++) {
         struct kv old = s->kv[i];
         s->kv[i] = p->kv[i];
@@ -180,6 +189,7 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
         s->sparse_end = c->sparse_end;
         s->version++;
     }
+    view_choices_fini(&p.choices);
     for (int i = 0; i < s->spec.n_groups; i++)
         kv_fini(&p.kv[i]);
     for (int i = 0; i < s->spec.n_attached; i++)
@@ -211,6 +221,43 @@ static void put_attached(struct stored_out *o, const void *arg) {
     a->kind->write(a, o);
 }
 
+// Where pages are chosen: u64 page of positions of the first list, u32 lists, u32 pages of each.
+static void put_choices(struct stored_out *o, const struct checkpoint *c) {
+    const struct view_choices *y = &c->choices;
+    stored_put_u64(o, (uint64_t)y->first);
+    stored_put_u32(o, (uint32_t)y->n);
+    for (int64_t i = 0; i < y->n * c->spec.view.chosen; i++)
+        stored_put_u32(o, (uint32_t)y->pages[i]);
+}
+
+// A list is ascending and of pages between the sinks and the newest. The last one is of the length.
+static void get_choices(struct stored_in *in, struct checkpoint *c) {
+    const struct view_rule *r = &c->spec.view;
+    struct view_choices *y = &c->choices;
+    const uint64_t first = stored_get_u64(in);
+    const uint32_t n = stored_get_u32(in);
+    const bool some = c->len >= c->sparse_end && view_skipped(r, c->len);
+    const uint64_t last = (uint64_t)(c->len / KV_PAGE);
+    if (in->rc || (!n && !some))
+        return;
+    if (!some || first > last || n != last - first + 1 ||
+        view_skipped(r, (int64_t)first * KV_PAGE) <= 0) {
+        stored_damaged(in);
+        return;
+    }
+    y->first = (int64_t)first;
+    in->rc = vec_reserve(&y->pages, &y->cap, (int64_t)n * r->chosen, sizeof *y->pages, &in->err);
+    for (; !in->rc && y->n < (int64_t)n; y->n++) {
+        int32_t *list = y->pages + y->n * r->chosen;
+        const int64_t end = view_candidates(r, (y->first + y->n) * KV_PAGE) + 1;
+        for (int64_t i = 0; i < r->chosen && !in->rc; i++) {
+            list[i] = (int32_t)stored_get_u32(in);
+            if (list[i] <= (i ? list[i - 1] : 0) || list[i] >= end)
+                stored_damaged(in);
+        }
+    }
+}
+
 int checkpoint_wait(const struct checkpoint *c, struct err *e) {
     int rc = exec_status(c->spec.x, e);
     for (int i = 0; !rc && i < c->spec.n_attached; i++)
@@ -237,6 +284,8 @@ int checkpoint_put(const struct checkpoint *c, const struct stored_apart *apart,
     if (c->recurrent.block)
         stored_put_device(&o, s->x, c->recurrent.block,
                           (size_t)recurrent_save_bytes(&s->shape, s->n_recurrent));
+    if (s->view.chosen)
+        put_choices(&o, c);
     stored_put_u32(&o, (uint32_t)s->n_attached);
     for (struct putting w = {c, 0}; w.i < s->n_attached; w.i++)
         stored_section(&o, "ATTD", put_attached, &w);
@@ -277,6 +326,8 @@ static void get_parts(struct stored_in *in, struct checkpoint *c) {
         stored_get_floats(in, s->x, c->recurrent.block,
                           recurrent_save_bytes(&s->shape, s->n_recurrent) / (int64_t)sizeof(float));
     }
+    if (s->view.chosen && !in->rc)
+        get_choices(in, c);
     const uint32_t n = stored_get_u32(in);
     for (uint32_t i = 0; !in->rc && i < n; i++)
         get_attached(in, c);

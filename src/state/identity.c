@@ -43,6 +43,8 @@ static void put_rules(struct str *text, const struct sequence_spec *s) {
     if (s->view.window)
         str_printf(text, ", replies see %lld tokens and the first %d", (long long)s->view.window,
                    VIEW_SINKS);
+    if (s->view.chosen)
+        str_printf(text, " and %lld pages by their keys", (long long)s->view.chosen);
     str_putc(text, '\n');
 }
 

@@ -36,6 +36,7 @@ void sequence_destroy(struct sequence *s) {
     recurrent_fini(&s->recurrent);
     for (int i = 0; i < s->spec.n_attached; i++)
         attachment_destroy(s->attached[i]);
+    view_choices_fini(&s->choices);
     free(s->tokens);
     free(s);
 }
@@ -82,6 +83,14 @@ int sequence_sparse(struct sequence *s, int64_t end, struct err *e) {
                        "the state of these %lld tokens was read as a prompt up to token %lld and "
                        "cannot go on as if up to %lld; run the tokens again",
                        (long long)s->len, (long long)s->sparse_end, (long long)end);
+    if (end == s->len && end != s->sparse_end && s->spec.view.chosen &&
+        view_skipped(&s->spec.view, end))
+        return err_set(e, ERR_STATE,
+                       "what a reply after these %lld tokens sees was not chosen; run the last of "
+                       "them again",
+                       (long long)end);
+    if (end > s->len)
+        view_choices_cut(&s->choices, -1);
     s->sparse_end = end;
     return 0;
 }
@@ -92,6 +101,21 @@ int64_t sequence_skipped(const struct sequence *s) {
 
 int64_t sequence_view_end(const struct sequence *s) {
     return view_end(&s->spec.view, s->sparse_end, s->len);
+}
+
+struct kv_view sequence_view(const struct sequence *s, int group, unsigned char **table) {
+    const struct view_rule *r = &s->spec.view;
+    return view_of(&s->kv[group], sequence_skipped(s),
+                   view_choices_at(&s->choices, r, s->len / KV_PAGE), r->chosen, table);
+}
+
+bool sequence_must_choose(const struct sequence *s) {
+    return s->spec.view.chosen && sequence_skipped(s) &&
+           !view_choices_at(&s->choices, &s->spec.view, s->len / KV_PAGE);
+}
+
+void sequence_choose(struct sequence *s, const int32_t *pages) {
+    view_choices_add(&s->choices, &s->spec.view, s->len / KV_PAGE, pages);
 }
 
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
@@ -106,6 +130,8 @@ int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
     rc = vec_reserve(&s->tokens, &s->cap, s->len + n, sizeof *s->tokens, e);
     for (int i = 0; !rc && i < s->spec.n_groups; i++)
         rc = kv_reserve(&s->kv[i], n, e);
+    if (!rc && s->spec.view.chosen)
+        rc = view_choices_reserve(&s->choices, &s->spec.view, (s->len + n) / KV_PAGE, e);
     for (int i = 0; !rc && i < s->spec.n_attached; i++)
         rc = s->attached[i]->kind->reserve(s->attached[i], n, e);
     if (rc)
@@ -159,6 +185,7 @@ static void cut_lengths(struct sequence *s, int64_t n) {
         kv_truncate(&s->kv[i], n);
     for (int i = 0; i < s->spec.n_attached; i++)
         s->attached[i]->kind->cut(s->attached[i], n);
+    view_choices_cut(&s->choices, n < s->sparse_end ? -1 : n / KV_PAGE);
     s->len = n;
     s->version++;
 }
@@ -209,6 +236,8 @@ int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e
         rc = kv_share(&f->kv[i], &s->kv[i], s->len, e);
     for (int i = 0; !rc && i < s->spec.n_attached; i++)
         rc = s->attached[i]->kind->copy(s->attached[i], s->len, false, &f->attached[i], e);
+    if (!rc)
+        rc = view_choices_copy(&f->choices, &s->choices, &s->spec.view, s->len / KV_PAGE, e);
     if (rc) {
         sequence_destroy(f);
         return rc;

@@ -112,8 +112,10 @@ struct sequence {
     // rule of views; without a rule rows see everything. It is part of what the state is: see
     // sequence_sparse.
     int64_t sparse_end;
-    uint64_t version; // grows with every change of the committed tokens
-    uint64_t written; // exec_epoch when its state was last written
+    struct view_choices choices; // of its reply: there is the list of every page of positions that
+                                 // begins up to len and sees less than all
+    uint64_t version;            // grows with every change of the committed tokens
+    uint64_t written;            // exec_epoch when its state was last written
     struct kv kv[SEQ_GROUPS];
     struct recurrent recurrent;
     struct attachment *attached[SEQ_ATTACHED];
@@ -131,7 +133,8 @@ int sequence_check(const struct sequence *s, struct err *e); // the same as an e
 int sequence_write(struct sequence *s, struct err *e);
 
 // From now on positions below `end` are a prompt. ERR_STATE where some of those that are there were
-// not read so: states of the two kinds are never mixed. Without a rule of either, nothing.
+// not read so: states of the two kinds are never mixed; and where a reply would begin at the
+// present length and its pages were not chosen. Without a rule of either, nothing.
 int sequence_sparse(struct sequence *s, int64_t end, struct err *e);
 // Whether there is a rule for prompts or for replies.
 static inline bool sequence_spec_ruled(const struct sequence_spec *s) {
@@ -141,6 +144,12 @@ static inline bool sequence_spec_ruled(const struct sequence_spec *s) {
 // position after it that may see other ones: no pass has rows on both sides.
 int64_t sequence_skipped(const struct sequence *s);
 int64_t sequence_view_end(const struct sequence *s);
+// What they see of a group without a window; table: room for model's pages of a view.
+struct kv_view sequence_view(const struct sequence *s, int group, unsigned char **table);
+// Whether what rows from the present length on see has to be chosen: whoever appends then calls
+// sequence_choose with the pages before anything else.
+bool sequence_must_choose(const struct sequence *s);
+void sequence_choose(struct sequence *s, const int32_t *pages);
 
 // Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: reserved pages are given
 // back then; a page that was shared and has been copied stays the sequence's own.

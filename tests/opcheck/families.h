@@ -60,6 +60,9 @@ void check_host_rule(struct check *c);                                     // th
 void check_heads_rule(struct check *c);
 void check_heads_time(struct check *c);
 void check_mass(struct check *c), check_mass_double(struct check *c);
+void check_pages(struct check *c);
+void check_pages_rule(struct check *c);
+void check_pages_double(struct check *c);
 void check_sample(struct check *c);
 void check_sample_rule(struct check *c);
 void check_sample_double(struct check *c);

@@ -37,6 +37,7 @@ static const struct family families[] = {
     {"moe", check_moe, check_moe_rule, check_moe_double, check_moe_time},
     {"heads", NULL, check_heads_rule, NULL, check_heads_time},
     {"mass", check_mass, NULL, check_mass_double, NULL},
+    {"pages", check_pages, check_pages_rule, check_pages_double, NULL},
     {"sample", check_sample, check_sample_rule, check_sample_double, check_sample_time},
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };

@@ -43,7 +43,7 @@ static void pick_prompt(struct scenario *s, const struct pair *p, struct rng *g)
     if (p->lends && n <= PAIR_FEW) // longer than passes that borrow nothing
         n += PAIR_FEW;
     if (p->viewed) // of which some is out of sight
-        n += 2 * KV_PAGE;
+        n = p->chosen ? 3 * KV_PAGE + n % (KV_PAGE + 12) : n + 2 * KV_PAGE;
     for (int64_t i = 0; i < n;) {
         int64_t run = 1 + rng_below(g, 12);
         bool copy = i > 12 && rng_below(g, 2);

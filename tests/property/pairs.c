@@ -228,7 +228,7 @@ static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_co
     o.codec_k = kv[0];
     o.codec_v = kv[1];
     o.max_seqs = p->brief ? 2 : 16;
-    o.view.window = p->viewed ? KV_PAGE : 0;
+    o.view = (struct view_rule){.window = p->viewed ? KV_PAGE : 0, .chosen = p->chosen};
     if (p->brief)
         o.max_rows = o.max_verify = PAIR_FEW;
     int rc = take_cpu(&o, p, b, e);
@@ -258,6 +258,7 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     enum kv_codec_id kv[2];
     choose_codecs(index, kv);
     *p = (struct pair){.index = index, .brief = brief, .viewed = index % 6 == 4};
+    p->chosen = p->viewed && index % 12 == 4;
     choose_shape(&t, p, level, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;

@@ -30,6 +30,7 @@ struct pair {
     bool block, eagle3; // b[1] and b[2] have such drafts
     bool brief;         // in little memory: few experts, passes of PAIR_FEW rows of two sequences
     bool viewed;        // rows see a window of a page (struct view_rule)
+    bool chosen;        // and one page besides that is chosen
     bool lends;         // b[1] lends slots of experts to passes of more than PAIR_FEW rows
     char name[96];      // for messages: weight type, KV type, heads
 };

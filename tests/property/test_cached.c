@@ -32,7 +32,7 @@ enum {
     LONGEST = CONTEXT - NEW - 1,
     PLACES = 8,
     EACH = 8, // property cases that count as one of these
-    KINDS = 11,
+    KINDS = 13,
 };
 
 static const char folder[] = "cache"; // of the cache's files
@@ -261,7 +261,7 @@ static int run_case(int number, struct session *alone, const struct engine_optio
 
 // Model pairs: recurrent layers or none, a draft with a window, other codecs, sparse reading,
 // windows of the target next to layers without, keys and values in one, experts; replies that see a
-// window, with recurrent layers and without.
+// window, with recurrent layers and without, and the same with pages that are chosen.
 struct kind {
     struct tiny_pair files;
     struct session_options o;
@@ -313,7 +313,7 @@ static int open_kind(struct kind *k, int i, struct err *e) {
         k->o.target.sparse =
             (struct sparse_rule){.on = true, .alpha = 0.9F, .sinks = 1, .window = 2};
     if (i >= 9)
-        k->o.target.view.window = KV_PAGE;
+        k->o.target.view = (struct view_rule){.window = KV_PAGE, .chosen = i >= 11 ? 2 : 0};
     return rc ? rc : session_open(&k->alone, &k->o, e);
 }
 

@@ -24,7 +24,7 @@
 enum {
     CONTEXT = 400, // more than a prompt and a reply
     SHORT = 230,   // so that it is what ends some
-    KINDS = 6,
+    KINDS = 7,
     ASKS = 16,   // requests of a case
     CHOICES = 3, // answers to one, at most
     NEW = 200,
@@ -506,7 +506,8 @@ static int report(const int64_t total[COUNTS], int cases) {
 
 // Model pairs: recurrent layers, without experts and with them; windows next to layers without, in
 // a context that ends before some replies do; the first two again, where replies see a window of
-// the text in layers without one of their own.
+// the text in layers without one of their own, and the third, where they see a page besides that is
+// chosen.
 struct kind {
     struct tiny_pair files;
     struct engine_options o;
@@ -538,7 +539,7 @@ static int open_kind(struct kind *k, int number, struct err *e) {
     if (i >= 2)
         k->o.session.target.codec_k = k->o.session.target.codec_v = KV_Q8_0;
     if (number >= 4)
-        k->o.session.target.view.window = KV_PAGE;
+        k->o.session.target.view = (struct view_rule){.window = KV_PAGE, .chosen = number == 6};
     if (!rc)
         rc = session_open(&k->alone, &k->o.session, e);
     k->o.session.draft = k->files.draft;

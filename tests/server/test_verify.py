@@ -257,6 +257,8 @@ def refused():
     other_kv["setup"].update(kv_type_k="q8_0")
     window = json.loads(whole)
     window["setup"].update(fa_window=128)
+    pool = json.loads(whole)
+    pool["setup"].update(kv_pool=512)
     newer = json.loads(whole)
     newer["coppice_request"] = 2
     other_model = json.loads(whole)
@@ -280,6 +282,7 @@ def refused():
         "an empty stop": (with_member("stop", [""]), "a stop of it is no text"),
         "a form that is none": (with_member("format", {"form": "haiku", "text": ""}), "the form of its reply"),
         "another codec": (other_kv, "give --kv-type-k q8_0 --kv-type-v f16"),
+        "another pool": (pool, "replies were made with --kv-pool 512 --kv-pool-policy qk: give the same"),
         "another window": (window, "replies were made with --fa-window 128: give the same"),
         "a newer version": (newer, "it is of version 2, and this program reads version 1"),
         "another model": (other_model, "it is of another model file, other.gguf"),

@@ -40,6 +40,7 @@ static void test_pool(void **state) {
                {{.pool = VIEW_MAX_WINDOW + 1}, "to 1048576"},
                {{.pool = 448, .window = 64}, "give one of them"},
                {{.pool = 448, .policy = "fifo"}, "'fifo' is no policy of --kv-pool"}};
+    static const struct view_options scorer = {.pool = 448, .policy = "scorer"};
     struct view_rule r, w;
     struct err e = {0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -53,12 +54,82 @@ static void test_pool(void **state) {
     assert_int_equal(view_rule_make(&w, &(struct view_options){.window = 384}, &e), 0);
     assert_int_equal(r.window, w.window);
     assert_int_equal(view_most_pages(&r, 10000) * KV_PAGE, r.pool);
+    assert_int_equal(view_rule_make(&r, &scorer, &e), ERR_UNSUPPORTED);
+    assert_int_equal(view_rule_make(&r, &(struct view_options){.pool = 1000}, &e), 0);
+    assert_string_equal(view_policy(&r), "qk");
+    assert_int_equal(r.window, VIEW_TAIL);
+    assert_int_equal(r.chosen, 10);
+    assert_int_equal(view_most_pages(&r, 10000) * KV_PAGE, r.pool);
+    assert_int_equal(view_skipped(&r, 1023), 0);
+    assert_int_equal(view_skipped(&r, 1024), 1);
+    assert_false(view_rule_same(&r, &w));
 }
+
+// The best of some scores, where equal ones go to the lower page, and what a failed device leaves.
+static void test_pick(void **state) {
+    (void)state;
+    enum { N = 40, RUNS = 200 };
+    struct rng g = {3};
+    for (int run = 0; run < RUNS; run++) {
+        const struct view_rule r = {.window = VIEW_TAIL, .chosen = 1 + rng_below(&g, N - 1)};
+        struct view_candidate order[N];
+        double score[N];
+        int32_t pages[N];
+        for (int i = 0; i < N; i++)
+            score[i] = run % 20 == 0 && rng_below(&g, 2) ? (double)NAN : rng_below(&g, 12);
+        view_pick(&r, score, N, order, pages);
+        for (int i = 0; i < N; i++) {
+            int better = 0; // those that go before page i + 1
+            bool in = false;
+            for (int j = 0; j < N; j++)
+                better += score[j] > score[i] || (isnan(score[i]) && !isnan(score[j])) ||
+                          ((score[j] == score[i] || (isnan(score[j]) && isnan(score[i]))) && j < i);
+            for (int j = 0; j < r.chosen; j++)
+                in = in || pages[j] == i + 1;
+            assert_true(in == (better < r.chosen));
+        }
+        for (int j = 1; j < r.chosen; j++)
+            assert_true(pages[j] > pages[j - 1]);
+    }
+}
+
+// Lists follow each other, are cut, copied, and begin anew elsewhere.
+static void test_choices(void **state) {
+    (void)state;
+    const struct view_rule r = {.window = VIEW_TAIL, .chosen = 2};
+    struct view_choices c = {0}, copy;
+    for (int32_t page = 9; page < 14; page++) {
+        assert_int_equal(view_choices_reserve(&c, &r, page, NULL), 0);
+        view_choices_add(&c, &r, page, (const int32_t[]){1, page});
+    }
+    assert_null(view_choices_at(&c, &r, 8));
+    assert_null(view_choices_at(&c, &r, 14));
+    assert_int_equal(view_choices_at(&c, &r, 12)[1], 12);
+    assert_int_equal(view_choices_copy(&copy, &c, &r, 11, NULL), 0);
+    assert_int_equal(copy.n, 3);
+    assert_int_equal(view_choices_at(&copy, &r, 11)[1], 11);
+    view_choices_fini(&copy);
+    view_choices_cut(&c, 10);
+    assert_int_equal(c.n, 2);
+    assert_int_equal(view_choices_reserve(&c, &r, 30, NULL), 0);
+    view_choices_add(&c, &r, 30, (const int32_t[]){4, 5});
+    assert_null(view_choices_at(&c, &r, 10));
+    assert_int_equal(view_choices_at(&c, &r, 30)[0], 4);
+    view_choices_cut(&c, -1);
+    assert_int_equal(view_choices_copy(&copy, &c, &r, 30, NULL), 0);
+    assert_true(c.n == 0 && copy.n == 0 && !copy.pages);
+    view_choices_fini(&c);
+}
+
+static const int32_t some[] = {2, 5}; // pages that were chosen
 
 // Whether the row at pos of a reply sees the key at `key`, by the words of view.h.
 static bool sees(const struct view_rule *r, int64_t pos, int64_t key) {
     const int64_t page = pos / KV_PAGE * KV_PAGE;
-    return key <= pos && (!r->window || key < VIEW_SINKS || key >= page - r->window);
+    bool chosen = false;
+    for (int64_t i = 0; i < r->chosen; i++)
+        chosen = chosen || key / KV_PAGE == some[i];
+    return key <= pos && (!r->window || key < VIEW_SINKS || key >= page - r->window || chosen);
 }
 
 // Between two ends all rows see the same pages; at an end some may not.
@@ -151,7 +222,7 @@ static double plain(const struct text *t, const struct view_rule *r, int row, in
 static void run(struct text *t, const struct view_rule *r, struct act *out) {
     const int64_t skipped = view_skipped(r, LEN);
     unsigned char *table[LEN / KV_PAGE + 2];
-    struct kv_view view = view_of(&t->kv, skipped, table);
+    struct kv_view view = view_of(&t->kv, skipped, some, r->chosen, table);
     struct kv_slot store[CHAIN];
     int32_t token[CHAIN] = {0}, parent[CHAIN], seq[CHAIN] = {0};
     int64_t pos[CHAIN];
@@ -183,7 +254,7 @@ static void test_attention(void **state) {
         assert_int_equal(exec_ops(t->x)->act_create(t->x, CHAIN, (int64_t)HEADS * DIM, &act, NULL),
                          0);
         for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
-            const struct view_rule r = {.window = windows[w]};
+            const struct view_rule r = {.window = windows[w], .chosen = windows[w] == 192 ? 2 : 0};
             run(t, &r, act);
             for (int i = 0; i < CHAIN * HEADS * DIM; i++) {
                 const int row = i / (HEADS * DIM), head = i / DIM % HEADS;
@@ -200,8 +271,9 @@ static void test_attention(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rule), cmocka_unit_test(test_pool),
-                                       cmocka_unit_test(test_ends),
-                                       cmocka_unit_test(test_attention)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rule), cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_pick), cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_ends), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

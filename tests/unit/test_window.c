@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replies that see a window of the text (--fa-window), through sessions: the same for all ways of
-// guessing, chunks and threads, after the state was dropped, forked, cut back, or came from a file,
-// and in a crowd; the same as without a rule as long as nothing is left out; states of another rule
-// are refused.
+// Replies that see a window of the text (--fa-window) or pages that are chosen (--kv-pool), through
+// sessions: the same for all ways of guessing, chunks and threads, after the state was dropped,
+// forked, cut back, or came from a file, and in a crowd; the same as without a rule as long as
+// nothing is left out; states of another rule are refused.
 #include <stdio.h>
 #include <unistd.h>
 
@@ -14,18 +14,26 @@
 
 #define ARRAY(a) (sizeof(a) / sizeof *(a))
 
-enum { PROMPT = 333, NEW = 150, WINDOW = 128, CROWD = 4 };
+enum { LONGEST = 701, NEW = 150, CROWD = 4, LRU = 1 << 20 };
 
+// Rules: --fa-window; a pool of chosen pages by its tokens below 0, of the newest ones with LRU
+// besides.
 struct fixture {
     struct tiny_pair files;
-    int32_t prompt[PROMPT];
+    int64_t rule, other, whole; // the last leaves nothing out
+    int64_t n;                  // tokens of the prompt
+    int32_t prompt[LONGEST];
 };
+
+static struct fixture kinds[] = {{.rule = 128, .other = 64, .whole = 512, .n = 333},
+                                 {.rule = -512, .other = -448, .whole = -1024, .n = LONGEST}};
+static int kind; // which of them
 
 static int prepare(void **state, struct fixture *f, const struct tiny_shape *t, const char *name) {
     struct tiny_draft_shape d = tiny_draft_default(t);
     struct rng g = {5};
     *state = f;
-    for (int i = 0; i < PROMPT; i++)
+    for (int i = 0; i < LONGEST; i++)
         f->prompt[i] = (int32_t)rng_below(&g, 250);
     snprintf(f->files.target, sizeof f->files.target, "/tmp/test_window_%s_%d.gguf", name,
              (int)getpid());
@@ -36,26 +44,23 @@ static int prepare(void **state, struct fixture *f, const struct tiny_shape *t, 
 }
 
 static int setup_recurrent(void **state) {
-    static struct fixture f;
     const struct tiny_shape t = tiny_shape_default();
-    return prepare(state, &f, &t, "recurrent");
+    return prepare(state, &kinds[kind], &t, "recurrent");
 }
 
 static int setup_plain(void **state) {
-    static struct fixture f;
     const struct tiny_shape t = tiny_shape_plain();
-    return prepare(state, &f, &t, "plain");
+    return prepare(state, &kinds[kind], &t, "plain");
 }
 
 static int setup_latent(void **state) {
-    static struct fixture f;
     struct tiny_shape t = tiny_shape_plain();
     t.form = TINY_FORM_DEEPSEEK;
     t.heads = 4;
     t.kv_heads = 2;
     t.rope_dims = t.head_dim / 2;
     tiny_shape_experts(&t);
-    return prepare(state, &f, &t, "latent");
+    return prepare(state, &kinds[kind], &t, "latent");
 }
 
 static int teardown(void **state) {
@@ -64,11 +69,13 @@ static int teardown(void **state) {
     return 0;
 }
 
-// window: --fa-window, or below 0 a pool of the newest pages.
-static struct session *open_session(const struct fixture *f, int64_t window, int chunk,
-                                    int threads) {
-    const struct view_options rule = {
-        .window = window > 0 ? window : 0, .pool = window < 0 ? -window : 0, .policy = "lru"};
+static struct session *open_session(const struct fixture *f, int64_t rule, int chunk, int threads) {
+    const int64_t pool = rule < -LRU ? -rule - LRU : rule < 0 ? -rule : 0;
+    const struct view_options view = {.window = rule > 0 ? rule : 0,
+                                      .pool = pool,
+                                      .policy = !pool         ? NULL
+                                                : rule < -LRU ? "lru"
+                                                              : "qk"};
     struct session_options o = session_options_default();
     struct session *s;
     struct err e = {0};
@@ -78,7 +85,7 @@ static struct session *open_session(const struct fixture *f, int64_t window, int
     o.threads = threads;
     o.chunk = chunk;
     o.target.max_ctx = 1000;
-    if (view_rule_make(&o.target.view, &rule, &e) || session_open(&s, &o, &e))
+    if (view_rule_make(&o.target.view, &view, &e) || session_open(&s, &o, &e))
         fail_msg("%s", e.text);
     return s;
 }
@@ -87,7 +94,7 @@ static struct request request_of(const struct fixture *f, enum speculate how) {
     struct request r;
     request_init(&r);
     r.prompt = f->prompt;
-    r.n_prompt = PROMPT;
+    r.n_prompt = f->n;
     r.max_tokens = NEW;
     r.ignore_eos = true;
     r.logit_hash = true;
@@ -120,18 +127,18 @@ static uint64_t hash_with(const struct fixture *f, int64_t window, int chunk, in
 // Guesses that are right: trees that would reach over the ends of views, if they were let.
 static void test_right_guesses(void **state) {
     const struct fixture *f = *state;
-    struct session *s = open_session(f, WINDOW, 512, 2);
+    struct session *s = open_session(f, f->rule, 512, 2);
     struct request r = request_of(f, SPECULATE_OFF);
-    int32_t recording[PROMPT + NEW];
+    int32_t recording[LONGEST + NEW];
     struct reply y;
     assert_int_equal(session_generate(s, &r, &y, NULL), 0);
     const uint64_t want = y.hash;
-    memcpy(recording, f->prompt, sizeof f->prompt);
-    memcpy(recording + PROMPT, y.ids, NEW * sizeof *recording);
+    memcpy(recording, f->prompt, (size_t)f->n * sizeof *recording);
+    memcpy(recording + f->n, y.ids, NEW * sizeof *recording);
     reply_fini(&y);
     r.how = SPECULATE_ORACLE;
     r.tree.max_depth = 15;
-    r.oracle = (struct draft_config){.recording = recording, .n_recording = PROMPT + NEW};
+    r.oracle = (struct draft_config){.recording = recording, .n_recording = f->n + NEW};
     assert_int_equal(session_generate(s, &r, &y, NULL), 0);
     assert_true(y.hash == want && y.n == NEW && y.steps < NEW / 6);
     reply_fini(&y);
@@ -145,21 +152,21 @@ static void test_ways(void **state) {
     static const int chunks[] = {1, 7, 64, 129, 300};
     static const enum speculate ways[] = {SPECULATE_TREE, SPECULATE_LOOKUP, SPECULATE_CHAIN,
                                           SPECULATE_OFF, SPECULATE_TREE};
-    const uint64_t want = hash_with(f, WINDOW, 512, 2, SPECULATE_OFF);
+    const uint64_t want = hash_with(f, f->rule, 512, 2, SPECULATE_OFF);
     for (size_t i = 0; i < ARRAY(chunks); i++)
-        assert_true(hash_with(f, WINDOW, chunks[i], 1 + (int)i % 2, ways[i]) == want);
+        assert_true(hash_with(f, f->rule, chunks[i], 1 + (int)i % 2, ways[i]) == want);
     const uint64_t all = hash_with(f, 0, 512, 2, SPECULATE_OFF);
     assert_true(want != all);
-    assert_true(hash_with(f, 64, 512, 2, SPECULATE_OFF) != want);
-    assert_true(hash_with(f, 512, 512, 2, SPECULATE_TREE) == all);
+    assert_true(hash_with(f, f->other, 512, 2, SPECULATE_OFF) != want);
+    assert_true(hash_with(f, f->whole, 512, 2, SPECULATE_TREE) == all);
     assert_true(hash_with(f, 320, 512, 2, SPECULATE_OFF) ==
-                hash_with(f, -448, 100, 2, SPECULATE_TREE));
+                hash_with(f, -LRU - 448, 100, 2, SPECULATE_TREE));
 }
 
 // Side by side with others, whose state is dropped in the middle of the reply, and from a prefix.
 static void test_again(void **state) {
     const struct fixture *f = *state;
-    struct session *s = open_session(f, WINDOW, 200, 2);
+    struct session *s = open_session(f, f->rule, 200, 2);
     struct request r = request_of(f, SPECULATE_TREE);
     struct sequence *prefix = NULL;
     struct reply y[CROWD];
@@ -183,7 +190,7 @@ static void test_again(void **state) {
     assert_int_equal(drops, 3);
     for (int i = 0; i < CROWD; i++)
         assert_true(y[i].hash == want && y[i].n == NEW);
-    assert_true(y[0].recomputed > PROMPT);
+    assert_true(y[0].recomputed > f->n);
     batch_destroy(b);
     for (int i = 0; i < CROWD; i++)
         reply_fini(&y[i]);
@@ -207,21 +214,21 @@ static uint64_t go_on(struct transcript *t, const struct fixture *f, int64_t n) 
 // A next turn is read from the last prompt's end on, also where states cannot be cut to it.
 static void test_reads_again(void **state) {
     const struct fixture *f = *state;
-    struct session *s = open_session(f, WINDOW, 150, 2);
+    struct session *s = open_session(f, f->rule, 150, 2);
     struct request r = request_of(f, SPECULATE_TREE);
     struct transcript *t;
     struct reply y;
     r.max_tokens = 90;
     assert_int_equal(transcript_create(&t, s, NULL), 0);
-    assert_int_equal(transcript_append(t, f->prompt, PROMPT, NULL), 0);
+    assert_int_equal(transcript_append(t, f->prompt, f->n, NULL), 0);
     go_on(t, f, 90);
     assert_int_equal(transcript_append(t, f->prompt, 40, NULL), 0);
-    assert_true(transcript_ready(t) > PROMPT - 32 && transcript_ready(t) <= PROMPT);
+    assert_true(transcript_ready(t) > f->n - 32 && transcript_ready(t) <= f->n);
     assert_int_equal(transcript_generate(t, &r, &y, NULL), 0);
     assert_true(y.fed >= 130 && y.fed < 130 + 32);
     reply_fini(&y);
-    assert_int_equal(transcript_cut(t, PROMPT, NULL), 0);
-    assert_true(transcript_ready(t) == 0 || transcript_ready(t) == PROMPT);
+    assert_int_equal(transcript_cut(t, f->n, NULL), 0);
+    assert_true(transcript_ready(t) == 0 || transcript_ready(t) == f->n);
     transcript_destroy(t);
     session_close(s);
 }
@@ -230,13 +237,13 @@ static void test_reads_again(void **state) {
 // a prompt, as does a text that holds the first reply from the begin.
 static void test_turns(void **state) {
     const struct fixture *f = *state;
-    struct session *s = open_session(f, WINDOW, 150, 2);
+    struct session *s = open_session(f, f->rule, 150, 2);
     struct transcript *t, *u;
     struct snapshot *mark;
     char path[64];
     snprintf(path, sizeof path, "/tmp/test_window_%d.ckpt", (int)getpid());
     assert_int_equal(transcript_create(&t, s, NULL), 0);
-    assert_int_equal(transcript_append(t, f->prompt, PROMPT, NULL), 0);
+    assert_int_equal(transcript_append(t, f->prompt, f->n, NULL), 0);
     go_on(t, f, 90);
     assert_int_equal(transcript_save(t, &mark, NULL), 0);
     assert_int_equal(snapshot_write(mark, path, NULL), 0);
@@ -244,23 +251,23 @@ static void test_turns(void **state) {
     assert_int_equal(transcript_fork(t, &u, NULL), 0);
     const uint64_t want = go_on(t, f, 60);
     assert_true(go_on(u, f, 60) == want);
-    assert_int_equal(transcript_cut(u, PROMPT + 90, NULL), 0);
+    assert_int_equal(transcript_cut(u, f->n + 90, NULL), 0);
     assert_true(go_on(u, f, 60) == want);
     assert_int_equal(snapshot_read(&mark, s, path, NULL), 0);
-    assert_int_equal(snapshot_prompt(mark), PROMPT);
+    assert_int_equal(snapshot_prompt(mark), f->n);
     assert_int_equal(transcript_restore(u, mark, NULL), 0);
     assert_true(go_on(u, f, 60) == want);
     assert_int_equal(transcript_append(t, f->prompt, 50, NULL), 0);
     const uint64_t second = go_on(t, f, NEW);
     transcript_destroy(u);
     assert_int_equal(transcript_create(&u, s, NULL), 0);
-    assert_int_equal(transcript_append(u, transcript_tokens(t), PROMPT + 200, NULL), 0);
+    assert_int_equal(transcript_append(u, transcript_tokens(t), f->n + 200, NULL), 0);
     assert_true(go_on(u, f, NEW) == second);
     snapshot_destroy(mark);
     transcript_destroy(t);
     transcript_destroy(u);
     session_close(s);
-    static const int64_t others[] = {0, 64};
+    const int64_t others[] = {0, f->other};
     for (size_t i = 0; i < ARRAY(others); i++) {
         struct err e = {0};
         s = open_session(f, others[i], 150, 2);
@@ -276,7 +283,12 @@ int main(void) {
         cmocka_unit_test(test_ways), cmocka_unit_test(test_right_guesses),
         cmocka_unit_test(test_again), cmocka_unit_test(test_reads_again),
         cmocka_unit_test(test_turns)};
-    int failed = cmocka_run_group_tests_name("recurrent", tests, setup_recurrent, teardown);
-    failed += cmocka_run_group_tests_name("plain", tests, setup_plain, teardown);
-    return failed + cmocka_run_group_tests_name("latent", tests, setup_latent, teardown);
+    int failed = 0;
+    for (int i = 0; i < 2; i++) {
+        kind = i;
+        failed += cmocka_run_group_tests_name("recurrent", tests, setup_recurrent, teardown);
+        failed += cmocka_run_group_tests_name("plain", tests, setup_plain, teardown);
+        failed += cmocka_run_group_tests_name("latent", tests, setup_latent, teardown);
+    }
+    return failed;
 }

@@ -330,7 +330,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                              "after long texts, but gives up the rest; prompts are read in full; "
                              "0 sees everything"},
     [OPT_KV_POOL_POLICY] = {"kv-pool-policy", 0, OPTION_STRING, "NAME", NULL, .groups = DECODING,
-                            .help = "what a pool holds besides: lru, the newest tokens"},
+                            .help =
+                                "qk, the default: pages whose keys may matter most to the newest "
+                                "token's queries, anew every 64 tokens; lru: the newest "
+                                "pages; scorer is not there yet"},
     [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256,
                      .groups = RUNNING | WRITING | COMPRESS, .help = "threads; 0 for all CPUs"},
     [OPT_DEVICE] = {"device", 0, OPTION_STRING, "NAME", "auto", .groups = RUNNING | COMPRESS,

@@ -384,7 +384,12 @@ void cached_again(struct engine *g, struct stream *s) {
             session_trim(g->session);
             (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
         }
-        (void)sequence_sparse(seq, job_sparse_end(s->job), NULL);
+        if (sequence_sparse(seq, job_sparse_end(s->job),
+                            NULL)) { // not what this reply goes on from
+            int64_t kept;
+            (void)sequence_truncate(seq, 0, &kept, NULL);
+            (void)sequence_sparse(seq, job_sparse_end(s->job), NULL);
+        }
     }
     room_leave(g, s);
 }

@@ -63,6 +63,8 @@ static void put_key(struct str *key, const struct price_subject *s) {
                    s->sparse.sinks, s->sparse.window);
     if (s->view.window)
         str_printf(key, "; replies see %lld tokens", (long long)s->view.window);
+    if (s->view.chosen)
+        str_printf(key, " and %lld pages", (long long)s->view.chosen);
 }
 
 // Of a layer of the model, or of none: not of a block that predicts further tokens, nor a head for

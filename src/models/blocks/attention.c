@@ -167,6 +167,9 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     qk.q_out = b->q_rot;
     qk.store += c->first;
     ops->qk_norm_rope_store(x, &qk, &own);
+    const size_t bytes = (size_t)(s->n_heads * s->head_dim) * sizeof(float);
+    if (c->kept.n)
+        ops->copy_rows(x, c->kept.q, bytes, b->q_rot, c->kept.rows, c->kept.n, bytes);
     struct attend_args at = attend_args_of(c);
     at.q = b->q_rot;
     at.gate = s->gated ? b->q + s->head_dim : s->gate_width ? b->gate : NULL;

@@ -43,6 +43,13 @@ struct attention_buffers {
     struct act *out;  // [n][n_heads * head_dim]
 };
 
+// Rows whose queries are kept, as attention takes them, for choosing pages; zeroed: none.
+struct kept_rows {
+    float *q;            // [n][n_heads][dk]
+    const int32_t *rows; // host [n], of the pass
+    int64_t n;
+};
+
 struct attention_call {
     const struct ranks *ranks;
     const struct attention_shape *shape;
@@ -57,7 +64,8 @@ struct attention_call {
                                         // buffers, in, h and apart begin with it
     const struct kv_view *views;        // [sequences] host
     const struct attend_choice *choice; // NULL: rows see everything
-    int mask;                           // enum attend_mask
+    struct kept_rows kept;
+    int mask; // enum attend_mask
     int64_t window;
     const struct act *in; // [n][dim], normed
     float *h;             // [n][dim] residual stream, added to

@@ -187,6 +187,9 @@ void mla_run(struct exec *x, const struct mla_call *c) {
     qk.q_out = b->turned;
     qk.store += c->first;
     ops->qk_norm_rope_store(x, &qk, &own);
+    const size_t bytes = (size_t)(s->n_heads * key_width(s)) * sizeof(float);
+    if (c->kept.n)
+        ops->copy_rows(x, c->kept.q, bytes, b->turned, c->kept.rows, c->kept.n, bytes);
     struct attend_args at = attend_args_of(s, c->layout, c->choice);
     at.q = b->turned;
     at.layer = c->layer;

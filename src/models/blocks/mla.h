@@ -42,8 +42,9 @@ struct mla_call {
     int64_t first;                      // as of struct attention_call
     const struct kv_view *views;        // [sequences] host
     const struct attend_choice *choice; // NULL: rows see everything
-    const struct act *in;               // [n][D], normed
-    float *h;                           // [n][D] residual stream, added to
+    struct kept_rows kept;
+    const struct act *in; // [n][D], normed
+    float *h;             // [n][D] residual stream, added to
 };
 
 // The layout of a KV group of such layers.

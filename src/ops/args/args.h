@@ -12,6 +12,7 @@
 
 #include "ops/args/gdn.h"
 #include "ops/args/mlp.h"
+#include "ops/args/pages.h"
 #include "ops/args/sparse.h"
 #include "ops/attention.h"
 #include "ops/kv/layout.h"

@@ -345,6 +345,16 @@ static void count_key_mass(struct exec *x, const struct key_mass_args *a) {
     begin_op(x, "key_mass", TIMING_ATTENTION, 4 * a->n * (a->n_kv * a->d + 4 * a->n_q));
 }
 
+static void count_key_bounds(struct exec *x, const struct key_bounds_args *a) {
+    const struct kv_shape *s = &a->layout->s;
+    begin_op(x, "key_bounds", TIMING_ATTENTION,
+             a->n * s->n_heads * (KV_PAGE * kv_codec_bytes(s->codec_k, s->dk) + 8 * s->dk));
+}
+
+static void count_page_scores(struct exec *x, const struct page_scores_args *a) {
+    begin_op(x, "page_scores", TIMING_ATTENTION, 4 * a->n * (2 * a->n_kv * a->dk + a->n_heads));
+}
+
 static void count_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                  const struct rows *r) {
     const struct gdn_shape *s = &a->shape;

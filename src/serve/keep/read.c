@@ -55,6 +55,7 @@ static const struct {
                {"setup", "gpu", JSON_BOOL},
                {"setup", "sparse_prefill", JSON_DOUBLE},
                {"setup", "fa_window", JSON_INT},
+               {"setup", "kv_pool", JSON_INT},
                {"setup", "cpu_experts", JSON_INT},
                {"sampling", "temperature", JSON_DOUBLE},
                {"sampling", "top_k", JSON_INT},

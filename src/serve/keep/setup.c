@@ -18,7 +18,8 @@ void keep_setup_of(struct keep_setup *u, const struct session *s, const struct s
                              .sketch = content_sketch(g),
                              .gpu = exec_is_device(x),
                              .sparse = o->target.sparse.on ? (double)o->target.sparse.alpha : 0,
-                             .window = o->target.view.window,
+                             .window = o->target.view.chosen ? 0 : o->target.view.window,
+                             .pool = o->target.view.chosen ? o->target.view.pool : 0,
                              .cpu_experts = session_experts(s).cpu_layers};
     snprintf(u->program, sizeof u->program, "%s", COPPICE_VERSION);
     snprintf(u->file, sizeof u->file, "%s", slash ? slash + 1 : path);
@@ -49,6 +50,8 @@ void keep_setup_write(struct json_writer *w, const struct keep_setup *u) {
     jw_key_num(w, "sparse_prefill", u->sparse);
     if (u->window)
         jw_key_int(w, "fa_window", u->window);
+    if (u->pool)
+        jw_key_int(w, "kv_pool", u->pool);
     jw_key_int(w, "cpu_experts", u->cpu_experts);
     jw_end(w, '}');
 }
@@ -68,6 +71,7 @@ int keep_setup_read(struct keep_setup *u, const struct json *line, struct err *e
                              .gpu = json_bool(json_get(v, "gpu"), false),
                              .sparse = json_num(json_get(v, "sparse_prefill"), 0),
                              .window = json_int(json_get(v, "fa_window"), 0),
+                             .pool = json_int(json_get(v, "kv_pool"), 0),
                              .cpu_experts = json_int(json_get(v, "cpu_experts"), 0)};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const char *s = json_str(json_get(v, words[i].key), &n);
@@ -113,6 +117,10 @@ int keep_setup_check(const struct keep_setup *made, const struct keep_setup *now
     if (made->window != now->window)
         return err_set(e, ERR_MISMATCH, "replies were made with --fa-window %lld: give the same",
                        (long long)made->window);
+    if (made->pool != now->pool)
+        return err_set(e, ERR_MISMATCH,
+                       "replies were made with --kv-pool %lld --kv-pool-policy qk: give the same",
+                       (long long)made->pool);
     if (made->cpu_experts != now->cpu_experts)
         return err_set(e, ERR_MISMATCH,
                        "experts of %lld layers were computed by the CPU: give --cpu-experts %lld",

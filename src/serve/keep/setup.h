@@ -18,7 +18,7 @@ struct keep_setup {
     char key[16], val[16]; // codecs of keys and of values
     char positions[256];   // options of how they turn, as they were given; "": none was
     double sparse;         // --sparse-prefill; 0: prompts are read densely
-    int64_t window;        // --fa-window; 0: replies see everything
+    int64_t window, pool;  // --fa-window, --kv-pool of chosen pages; 0: replies see everything
     int64_t cpu_experts;   // layers whose experts the CPU computes
 };
 
