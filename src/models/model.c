@@ -277,8 +277,11 @@ static void plan_of(struct model_plan *out, const struct model *m) {
                                .expert_bytes = m->load.expert_bytes,
                                .expert_layers = m->load.expert_layers,
                                .host_bytes = m->load.host_bytes};
-    for (int i = 0; i < m->n_groups; i++)
-        kv_needs_add(&out->kv, &m->groups[i].layout, m->groups[i].window, 0);
+    for (int i = 0; i < m->n_groups; i++) {
+        const struct model_group *g = &m->groups[i];
+        kv_needs_add(&out->kv, &g->layout, g->window, 0);
+        out->kv.of[i].staged = g->window ? 0 : kv_host_staged(&g->layout);
+    }
     out->step = model_max_pass_rows(&m->options);
     out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
     out->checkpoint = n_recurrent ? recurrent_save_bytes(&p->gdn, n_recurrent) : 0;

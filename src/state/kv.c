@@ -444,10 +444,34 @@ static int64_t max_pages(const struct kv_need *g, int64_t n, int64_t step) {
     return ceil_div(g->window ? min_i64(n, held) : n, KV_PAGE);
 }
 
+// Of these pages those in host memory: full ones, of all groups alike; two are not full, or are
+// given up while another one is taken.
+static int64_t hosted_pages(const struct kv_needs *s, const struct kv_need *g, int64_t n,
+                            int64_t step) {
+    int64_t together = 0;
+    for (int i = 0; i < s->n; i++)
+        together += s->of[i].staged ? s->of[i].page_bytes : 0;
+    if (!g->staged || s->host < together)
+        return 0;
+    int64_t full = max_i64(max_pages(g, n, step) - ceil_div(step, KV_PAGE) - 2, 0);
+    return min_i64(full, s->host / together);
+}
+
 int64_t kv_needs_max(const struct kv_needs *s, int64_t n, int64_t step) {
     int64_t sum = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct kv_need *g = &s->of[i];
+        int64_t hosted = hosted_pages(s, g, n, step);
+        int64_t staging = hosted ? ceil_div(hosted, g->staged) : 0;
+        sum += (max_pages(g, n, step) - hosted + staging) * g->page_bytes;
+    }
+    return sum;
+}
+
+int64_t kv_needs_hosted(const struct kv_needs *s, int64_t n, int64_t step) {
+    int64_t sum = 0;
     for (int i = 0; i < s->n; i++)
-        sum += max_pages(&s->of[i], n, step) * s->of[i].page_bytes;
+        sum += hosted_pages(s, &s->of[i], n, step) * s->of[i].page_bytes;
     return sum;
 }
 

@@ -97,20 +97,25 @@ struct kv_need {
     int64_t page_q8; // the same with q8_0 keys and values, or page_bytes where that cannot be
     int64_t window;  // as in struct kv
     int64_t late;    // committed positions that are not stored yet, at most (of a draft's groups)
+    // Pages in host memory for each page of the device that stages them; 0: they cannot go there.
+    int64_t staged;
 };
 enum { KV_NEEDS = 16 };
 struct kv_needs { // zeroed: no groups
     int n;
     struct kv_need of[KV_NEEDS];
+    int64_t host; // bytes of host memory for full pages of one sequence
 };
 // Another group; there are fewer than KV_NEEDS.
 void kv_needs_add(struct kv_needs *s, const struct kv_layout *l, int64_t window, int64_t late);
 void kv_needs_join(struct kv_needs *s, const struct kv_needs *more);
 // The same groups with q8_0 keys and values.
 struct kv_needs kv_needs_q8(const struct kv_needs *s);
-// Bytes that a sequence holds at most on its way to n positions where it reserves no more than
-// `step` at once, and that it holds at least at n positions with nothing reserved.
+// Bytes on the device that a sequence holds at most on its way to n positions where it reserves no
+// more than `step` at once, and that it holds at least at n positions with nothing reserved.
 int64_t kv_needs_max(const struct kv_needs *s, int64_t n, int64_t step);
+// Of what it holds then, bytes in host memory.
+int64_t kv_needs_hosted(const struct kv_needs *s, int64_t n, int64_t step);
 int64_t kv_needs_kept(const struct kv_needs *s, int64_t n);
 // Of these bytes those in groups with a window.
 int64_t kv_needs_windows(const struct kv_needs *s, int64_t n, int64_t step);

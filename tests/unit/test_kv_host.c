@@ -227,7 +227,7 @@ static void test_still(void **state) {
 static void test_few_layers(void **state) {
     (void)state;
     static struct world w;
-    world_init(&w, KV_HOST_LAYERS - 1, 4, 100);
+    world_init(&w, 3, 4, 100);
     assert_int_equal(extend(&w, 0, 256), 0);
     assert_int_equal(extend(&w, 0, 1), ERR_LIMIT);
     world_fini(&w);

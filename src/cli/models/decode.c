@@ -340,6 +340,7 @@ int decode_planned(const struct cli_args *a, struct session_options *o, struct e
     o->target.codec_v = kv_codec(a, OPT_KV_TYPE_V, &o->choose_v);
     read_sparse_rule(a, &o->target.sparse);
     o->note = print_note;
+    o->kv_host = options_int(&a->opt, OPT_KV_HOST);
     const struct view_options view = {options_int(&a->opt, OPT_FA_WINDOW),
                                       options_int(&a->opt, OPT_KV_POOL),
                                       options_str(&a->opt, OPT_KV_POOL_POLICY)};

@@ -495,10 +495,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_KV_MEMORY] = {"kv-memory", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = SERVE,
                        .help = "max memory for keys and values of all requests; 0 for what the "
                                "memory plan leaves"},
-    [OPT_KV_HOST] = {"kv-host", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = SERVE,
-                     .help = "host memory, besides --cache-ram, for the states of requests that "
-                             "have to wait for --kv-memory, so that few tokens are read again; 0 "
-                             "for what --cache-ram has room for"},
+    [OPT_KV_HOST] = {"kv-host", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = PLANNED,
+                     .help = "host memory, besides --cache-ram, for keys and values that the "
+                             "device has no room for, read from there in every pass, and for the "
+                             "states of requests that have to wait; the output does not depend on "
+                             "it"},
     [OPT_CACHE_RAM] = {"cache-ram", 0, OPTION_SIZE, "SIZE", .lo = 0, .hi = 1e15, .groups = SERVE,
                        .help = "max host memory for states of texts that have been read, which "
                                "later prompts that begin alike go on from; 0 for none; without it "

@@ -323,11 +323,12 @@ void cache_put(struct cache *c, struct checkpoint *p) {
 
 static bool hold_entry(struct cache *c, struct cache_entry *y, struct cache_hold *h) {
     int64_t more = y->holds ? 0 : ram_copy_hold(y->ram_copy, 1);
-    if (c->held + more > c->o.host) {
+    if (c->held + more > c->o.host - session_kv_host(c->session).held) {
         (void)ram_copy_hold(y->ram_copy, -1);
         return false;
     }
     c->held += more;
+    session_kv_host_limit(c->session, c->o.host - c->held);
     *h = (struct cache_hold){y, y->holds};
     y->holds = h;
     c->stats.holds++;

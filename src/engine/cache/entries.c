@@ -322,6 +322,8 @@ void cache_let_go(struct cache *c, struct cache_entry *y) {
     struct cache_hold *next = y->holds;
     if (next)
         c->held -= ram_copy_hold(y->ram_copy, -1);
+    if (next)
+        session_kv_host_limit(c->session, c->o.host - c->held);
     y->holds = NULL;
     for (struct cache_hold *h; (h = next);) {
         next = h->next;
@@ -479,7 +481,8 @@ struct cache_entry *cache_rank_pop(struct cache_ranking *r, struct cache *c, boo
 }
 
 int64_t cache_room(const struct cache *c) {
-    return !c->keeps || c->holding ? c->o.ram : c->o.ram - c->o.host + c->held;
+    return !c->keeps || c->holding ? c->o.ram - session_kv_host(c->session).held
+                                   : c->o.ram - c->o.host + c->held;
 }
 
 bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *keep) {

@@ -20,18 +20,28 @@ struct demand {
     int64_t lasting, passing; // bytes; passing: if each text had the pass for itself
     int64_t unread;           // tokens of prompts
     int readers;
+    int64_t least; // bytes on the device with all that can be in host memory there
 };
+
+// What texts take with that much host memory.
+static struct kv_needs needs_with(const struct engine *g, int64_t host) {
+    struct kv_needs kv = session_plan(g->session)->kv;
+    kv.host = host;
+    return kv;
+}
 
 // A text of `held` tokens that goes on to `soon`, of which `left` are read in pieces.
 static void demand_add(struct demand *d, const struct engine *g, int64_t held, int64_t soon,
                        int64_t left) {
     const struct memory_plan *p = session_plan(g->session);
+    const struct kv_needs kv = needs_with(g, 0), least = needs_with(g, INT64_MAX);
     soon = min_i64(soon, model_max_ctx(session_model(g->session)));
-    int64_t decoding = kv_needs_max(&p->kv, soon, GROWTH);
-    d->lasting += decoding - kv_needs_kept(&p->kv, held);
+    int64_t decoding = kv_needs_max(&kv, soon, GROWTH);
+    d->lasting += decoding - kv_needs_kept(&kv, held);
+    d->least += kv_needs_max(&least, soon, GROWTH);
     if (left <= GROWTH)
         return;
-    d->passing += kv_needs_max(&p->kv, soon, min_i64(left, p->step)) - decoding;
+    d->passing += kv_needs_max(&kv, soon, min_i64(left, p->step)) - decoding;
     d->unread += left;
     d->readers++;
 }
@@ -54,7 +64,10 @@ static bool fits_memory(const struct engine *g, struct demand d) {
     int64_t pass = kv_needs_windows(kv, INT64_MAX, min_i64(d.unread, step)) -
                    kv_needs_windows(kv, INT64_MAX, GROWTH);
     pass += (d.readers - 1) * kv_needs_windows(kv, 1, 1); // each begins a page
-    return d.lasting + min_i64(d.passing, max_i64(pass, 0)) <= limit - session_kv_used(g->session);
+    int64_t rows = d.unread ? kv_needs_max(kv, step, step) : 0;
+    if (kv->host && d.least + rows > limit)
+        return false;
+    return d.lasting + min_i64(d.passing, max_i64(pass, 0)) <= session_kv_room(g->session);
 }
 
 bool room_to_join(const struct engine *g, const struct stream *s) {

@@ -253,6 +253,7 @@ int engine_create(struct engine **out, const struct engine_options *o, struct er
     g->o.queue = o->queue ? o->queue : ENGINE_QUEUE;
     g->o.session.target.max_seqs = g->o.slots;
     g->o.session.kv_limit = o->kv_limit;
+    g->o.session.kv_host = o->cache.host;
     g->o.session.make_plan = true; // it gives how much a text takes
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->turned, NULL);

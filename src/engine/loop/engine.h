@@ -87,6 +87,7 @@ struct engine_stats {
     int64_t pass_rows;             // sum of rows of all passes
     int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed that many tokens
     struct cache_stats cache;           // zeros without one
+    struct kv_host_stats kv_host;       // pages that attention reads from host memory
     struct expert_use experts;          // zeros where all are resident
     struct guess_counts guesses;        // of members' steps
     double pass_ms;                     // sum

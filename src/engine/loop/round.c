@@ -42,7 +42,8 @@ static void publish_stats(struct engine *g) {
     }
     g->now.page_bytes_used = session_kv_used(g->session);
     g->now.page_bytes_limit = session_kv_limit(g->session);
-    g->now.pages = session_kv_pages(g->session);
+    g->now.kv_host = session_kv_host(g->session);
+    g->now.pages = session_kv_pages(g->session) - g->now.kv_host.pages;
     g->now.experts = session_experts(g->session);
     if (g->cache)
         g->now.cache = cache_stats(g->cache);

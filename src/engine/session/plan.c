@@ -212,6 +212,9 @@ void plan_print(const struct memory_plan *p, struct str *out) {
                    "prompts are faster with, so that it fits",
                    size);
     }
+    size_text(size, kv_needs_hosted(&p->kv, p->context, p->step));
+    if (kv_needs_hosted(&p->kv, p->context, p->step))
+        str_printf(out, "; %s of its keys and values are in host memory", size);
     print_cpu_experts(p, out);
 }
 
@@ -278,6 +281,9 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .codec_k = o->codec_k,
                               .codec_v = o->codec_v,
                               .fp16_kv = t.limits.fp16_kv};
+    for (int i = 0; i < t.kv.n; i++)
+        if (t.kv.of[i].staged)
+            p->kv.host = r->kv_host;
     memcpy(p->drafts, drafts.drafts, sizeof p->drafts);
     if (exec_is_device(x)) {
         p->experts = p->resident = t.expert_bytes;

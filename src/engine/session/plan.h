@@ -96,6 +96,7 @@ struct pair_request {
     int64_t max;        // bytes that the pair may take on a GPU, besides other limits; 0: no limit
     int chunk;          // most prompt tokens a pass; 0: what suits the device
     int64_t free_bytes; // bytes that the plan leaves, for what blocks of memory round up
+    int64_t kv_host;    // bytes of host memory for keys and values
     bool always;        // plan also where no limit is known
 };
 

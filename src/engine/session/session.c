@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory/machine.h"
 #include "base/num.h"
 #include "engine/session/learned.h"
 #include "engine/session/plan.h"
@@ -134,7 +135,8 @@ static int plan_pair_of(struct session *s, struct err *e) {
                              .max = s->o.expert_profile.vram,
                              .chunk = s->o.chunk,
                              .free_bytes = lends(&s->o) ? s->o.vram_limit / PARK_MARGIN : 0,
-                             .always = s->o.make_plan};
+                             .kv_host = s->o.kv_host,
+                             .always = s->o.make_plan || s->o.kv_host > 0};
     int rc = plan_pair(&s->plan, &s->planned, &r, e);
     s->o.target = r.target;
     s->o.target.lending.scorer = s->o.lend;
@@ -211,16 +213,38 @@ static int make_plan(struct session *s, struct err *e) {
     return rc;
 }
 
+static int make_host(struct session *s, struct err *e) {
+    const struct kv_needs *kv = &s->plan.kv;
+    const int64_t machine = machine_memory(), host = s->o.kv_host;
+    int64_t page = 0;
+    for (int i = 0; i < kv->n; i++)
+        page += kv->of[i].staged ? kv->of[i].page_bytes : 0;
+    if (!host)
+        return 0;
+    if (machine > 0 && host > machine)
+        return err_set(e, ERR_LIMIT,
+                       "%lld MiB of host memory for keys and values (--kv-host) are more than the "
+                       "machine's memory of %lld MiB; give less",
+                       (long long)(host >> 20), (long long)(machine >> 20));
+    if (page > host)
+        return err_set(e, ERR_LIMIT,
+                       "%lld bytes of host memory for keys and values (--kv-host) are less than a "
+                       "single page takes, %lld bytes; give at least that, or none",
+                       (long long)host, (long long)page);
+    return kv_host_create(&s->pages.host, runtime_exec(s->device), host, e);
+}
+
 // Reserves what was planned. Keys and values of all sequences together keep to their part of it.
 static int claim_memory(struct session *s, struct err *e) {
     s->pages.limit = s->o.kv_limit;
     s->o.target.pages = &s->pages;
-    if (!s->planned)
-        return 0;
+    int rc = make_host(s, e);
+    if (rc || !s->planned)
+        return rc;
     const int64_t available = runtime_available(s->device);
     struct reservation c =
         plan_reservation(&s->plan, available, s->o.model, s->own_runtime == NULL);
-    int rc = runtime_reserve(s->device, &c, s->plan.own, available, &s->reservation, e);
+    rc = runtime_reserve(s->device, &c, s->plan.own, available, &s->reservation, e);
     int64_t left = s->plan.available > 0 ? plan_pages_in(&s->plan, c.bytes[ARENA_PAGES]) : 0;
     if (left > 0 && (s->o.kv_limit <= 0 || left < s->o.kv_limit))
         s->pages.limit = left;
@@ -449,6 +473,7 @@ void session_close(struct session *s) {
     for (int i = PRICE_DRAFTS - 1; i >= 0; i--)
         draft_destroy(s->drafts[i]);
     model_destroy(s->model);
+    kv_host_destroy(s->pages.host);
     structured_store_destroy(s->structured);
     if (s->tokenizer)
         tokenizer_destroy(s->tokenizer);
@@ -511,6 +536,27 @@ int64_t session_kv_pages(const struct session *s) {
 
 int64_t session_kv_limit(const struct session *s) {
     return s->pages.limit;
+}
+
+struct kv_host_stats session_kv_host(const struct session *s) {
+    return s->pages.host ? kv_host_stats_of(s->pages.host) : (struct kv_host_stats){0};
+}
+
+void session_kv_host_limit(struct session *s, int64_t limit) {
+    if (s->pages.host)
+        kv_host_limit(s->pages.host, limit);
+}
+
+// Of each page that goes to host memory a part stays on the device, as staging.
+int64_t session_kv_room(const struct session *s) {
+    const struct kv_host_stats h = session_kv_host(s);
+    const struct kv_needs *kv = &s->plan.kv;
+    int64_t staged = 0;
+    for (int i = 0; i < kv->n; i++)
+        if (kv->of[i].staged && (!staged || kv->of[i].staged < staged))
+            staged = kv->of[i].staged;
+    int64_t beyond = staged ? max_i64(h.limit - h.page_bytes, 0) / staged * (staged - 1) : 0;
+    return session_kv_limit(s) - session_kv_used(s) + beyond;
 }
 
 int64_t session_trim(struct session *s) {

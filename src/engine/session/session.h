@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "spec/draft/drafter.h"
 #include "spec/tree/budget.h"
+#include "state/host/kv_host.h"
 #include "text/tokenizer/tokenizer.h"
 
 struct session_options {
@@ -53,6 +54,9 @@ struct session_options {
     int cpu_experts;
     bool make_plan;   // also where no limit is known, that is on a CPU without memory_limit
     int64_t kv_limit; // bytes of keys and values of all sequences at most; 0: what the plan leaves
+    // Bytes of host memory for full pages of keys and values that the device has no room for; 0:
+    // none. ERR_LIMIT: more than the machine has, or too little for a page.
+    int64_t kv_host;
     // NULL, or called with messages for the user, until the session is closed.
     void (*note)(void *arg, const char *sentence);
     void *note_arg;
@@ -120,6 +124,11 @@ enum kv_codec_id session_codec(const struct session *s, bool values);
 int64_t session_kv_used(const struct session *s);
 int64_t session_kv_limit(const struct session *s);
 int64_t session_kv_pages(const struct session *s); // pages of them that sequences hold
+// Pages of them in host memory, and the limit of it from now on. Nothing where there is none.
+struct kv_host_stats session_kv_host(const struct session *s);
+void session_kv_host_limit(struct session *s, int64_t limit);
+// Bytes that sequences may still take, on the device and beyond; only with a limit.
+int64_t session_kv_room(const struct session *s);
 // Gives the free pages of keys and values back to the device; the bytes of them.
 int64_t session_trim(struct session *s);
 

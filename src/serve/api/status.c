@@ -17,7 +17,7 @@ static void put_drafts(const struct service *s, struct json_writer *w) {
 static void put_pages(struct json_writer *w, struct engine_stats g) {
     jw_key_begin(w, "kv_pages", '{');
     jw_key_int(w, "device", g.pages);
-    jw_key_int(w, "host", g.cache.pages);
+    jw_key_int(w, "host", g.cache.pages + g.kv_host.pages);
     jw_key_int(w, "disk", g.cache.file_pages);
     jw_end(w, '}');
 }
@@ -212,15 +212,20 @@ static void write_requests(struct str *out, const struct engine_stats *g) {
 static void write_places(struct str *out, const struct engine_stats *g) {
     static const char name[] = "coppice_kv_pages";
     const struct count counts[] = {
-        COUNT("coppice_kv_host_bytes", "Host memory that states of parked requests take.",
-              g->cache.held),
+        COUNT("coppice_kv_host_bytes",
+              "Host memory that states of parked requests and pages of running ones take.",
+              g->cache.held + g->kv_host.held),
         COUNT("coppice_kv_host_bytes_limit", "Memory that they may take (--kv-host).",
               g->cache.held_limit),
         COUNT("coppice_kv_host_moves_total", "States that moved there.", g->cache.holds),
+        COUNT("coppice_kv_host_pages_out_total", "Pages of running requests that moved there.",
+              g->kv_host.given_up),
+        COUNT("coppice_kv_host_pages_back_total", "Pages of these that came back.",
+              g->kv_host.brought_back),
     };
     metrics_head(out, name, "gauge", "Pages of keys and values by place, copies in each.");
     metrics_value(out, name, "place=\"device\"", (double)g->pages);
-    metrics_value(out, name, "place=\"host\"", (double)g->cache.pages);
+    metrics_value(out, name, "place=\"host\"", (double)(g->cache.pages + g->kv_host.pages));
     metrics_value(out, name, "place=\"disk\"", (double)g->cache.file_pages);
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }

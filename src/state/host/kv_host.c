@@ -14,11 +14,12 @@
 #include "state/kv_impl.h"
 
 enum {
-    AHEAD = 32,    // pages that are copied down before they are given up
-    AT_ONCE = 32,  // pages that come back in one go
-    MARGIN = 16,   // pages that are left free when pages come back
-    PIECES = 64,   // of a layer that are queued together
-    SLAB = 1 << 26 // bytes of host memory that are taken at once
+    AHEAD = 32,     // pages that are copied down before they are given up
+    AT_ONCE = 32,   // pages that come back in one go
+    MARGIN = 16,    // pages that are left free when pages come back
+    PIECES = 64,    // of a layer that are queued together
+    SLAB = 1 << 26, // bytes of host memory that are taken at once, at most
+    SLABS = 16      // in a small limit
 };
 
 struct kv_host {
@@ -133,7 +134,8 @@ static int32_t next_movable(const struct kv_pool *p, int32_t id) {
 static bool add_slab(struct kv_pool *p) {
     struct kv_places *w = p->places;
     const int64_t bytes = p->layout.page_bytes;
-    const int64_t n = min_i64(max_i64(SLAB / bytes, 1), (w->host->limit - w->host->held) / bytes);
+    const int64_t n = min_i64(max_i64(min_i64(SLAB, w->host->limit / SLABS) / bytes, 1),
+                              (w->host->limit - w->host->held) / bytes);
     if (n < 1 || vec_reserve(&w->slabs, &w->cap_slabs, w->n_slabs + 1, sizeof *w->slabs, NULL) ||
         vec_reserve(&w->free, &w->cap_free, w->n_blocks + n, sizeof *w->free, NULL))
         return false;
@@ -308,14 +310,18 @@ static bool places_give_up(struct kv_pool *p) {
 static const struct kv_moves moves = {
     .destroy = places_destroy, .full = page_full, .forget = page_forget, .give_up = places_give_up};
 
+int64_t kv_host_staged(const struct kv_layout *l) {
+    return l->s.n_layers < 4 ? 0 : l->s.n_layers / 2;
+}
+
 int kv_pool_use_host(struct kv_pool *p, struct kv_host *h, struct err *e) {
-    if (p->layout.s.n_layers < KV_HOST_LAYERS)
+    if (!kv_host_staged(&p->layout))
         return 0;
     p->places = calloc(1, sizeof *p->places);
     if (!p->places)
         return err_set(e, ERR_MEMORY, "no memory for places of key/value pages");
-    *p->places =
-        (struct kv_places){.host = h, .oldest = -1, .newest = -1, .per = p->layout.s.n_layers / 2};
+    *p->places = (struct kv_places){
+        .host = h, .oldest = -1, .newest = -1, .per = kv_host_staged(&p->layout)};
     p->moving = &moves;
     return 0;
 }

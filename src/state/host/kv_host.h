@@ -24,10 +24,11 @@ struct kv_host_stats {
 };
 struct kv_host_stats kv_host_stats_of(const struct kv_host *h);
 
-// The fewest layers of a group whose pages can move: with fewer the staging takes what they leave.
-enum { KV_HOST_LAYERS = 4 };
+// Pages in host memory that one page's memory stages; 0 for groups of fewer than four layers, whose
+// pages cannot move: the staging would take what they leave.
+int64_t kv_host_staged(const struct kv_layout *l);
 // Pages of an empty pool may go there from now on; h must outlive it. A group with a window has no
-// use for it. Nothing happens with fewer layers. ERR_MEMORY.
+// use for it. Nothing happens where pages cannot move. ERR_MEMORY.
 int kv_pool_use_host(struct kv_pool *p, struct kv_host *h, struct err *e);
 
 // Of the pages of k that are only in host memory, as many come back as there is room for without
