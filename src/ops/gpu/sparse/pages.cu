@@ -80,7 +80,7 @@ extern "C" void cuda_key_bounds(struct exec *x, const struct key_bounds_args *a)
     u.dk = s->dk;
     u.codec = (int32_t)s->codec_k;
     for (int64_t first = 0; first < a->n; first += PAGES) {
-        int64_t n = a->n - first < PAGES ? a->n - first : PAGES;
+        int64_t n = a->n - first < PAGES ? a->n - first : (int64_t)PAGES;
         for (int64_t i = 0; i < PAGES; i++)
             u.page[i] = a->pages[first + (i < n ? i : 0)];
         u.out = a->out + first * s->n_heads * 2 * s->dk;
