@@ -517,6 +517,32 @@ def refused():
         check(f"--kv-host {size}", status.returncode == 1 and words in status.stderr, status.stderr)
 
 
+def beyond():
+    """Contexts that the device's share does not hold: answered alike, with pages in host memory."""
+    model = os.path.join(FOLDER, "beyond.gguf")
+    subprocess.run([PROGRAM, "synth", "--shape", "llama-tiny", model], check=True, capture_output=True)
+    prompts = [[(i * i + seed) % 250 for i in range(n)] for seed, n in ((1, 1500), (2, 700))]
+
+    def answers(*options):
+        server = Server("--max-ctx", "2048", "--cache-ram", "0", *options, model=model, draft=False)
+        got = []
+        for ids in prompts:
+            status, _, body = request(server.port, "POST", "/v1/completions",
+                                      {"prompt": ids, "max_tokens": 40, "temperature": 0, "ignore_eos": True,
+                                       "coppice": {"logit_hash": True}})
+            value = json.loads(body)
+            got.append((status, value["choices"][0]["text"], value["coppice"]["logit_hash"]) if status == 200
+                       else (status, value["error"]["message"]))
+        moved = server.metric("coppice_kv_host_pages_out_total")
+        server.end()
+        return got, moved
+    want, none = answers()
+    got, moved = answers("--kv-memory", "2600K", "--kv-host", "16M")
+    equal("answers beyond the device", got, want)
+    check(f"pages moved: {none}, {moved}", none == 0 and moved > 5)
+    check("without host memory", answers("--kv-memory", "2600K")[0][0][0] == 400)
+
+
 def kills():
     """kill -9 at any moment leaves a folder that can be used: the right answers, and most of them found."""
     seeds = (11, 12, 13)
@@ -566,7 +592,7 @@ def kills():
 
 try:
     for one in (turns, misses, note, ahead, ahead_after_calls, damages, strangers, odd_folders, private, identity,
-                full, read_only, no_calls, refused, kills):
+                full, read_only, no_calls, refused, beyond, kills):
         part(one)
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -62,6 +62,45 @@ static void windows_leave_room_for_long_contexts(void **state) {
     }
 }
 
+// The 27B pair of docs/performance.md under 24 GiB, with as much workspace as passes of 3,072 rows
+// take or more: 256K tokens in 4 and in 3.5 bits, and as f16 with 16 GiB of host memory.
+static void a_card_of_24_gib_holds_256k(void **state) {
+    (void)state;
+    static const struct {
+        enum kv_codec_id codec;
+        int64_t host;
+        bool fits;
+    } plans[] = {{KV_Q4_0, 0, true},  {KV_TQ3_0, 0, true},      {KV_F16, 0, false},
+                 {KV_Q8_0, 0, false}, {KV_Q8_0, 8 << 10, true}, {KV_F16, 16 << 10, true}};
+    static const int groups[3][4] = {{16, 4, 256, 0}, {4, 8, 128, 2048}, {1, 8, 128, 0}};
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        struct memory_plan p = {.weights = 16548253824,
+                                .draft = 1838539968,
+                                .state = 415039488 + 6553600,
+                                .scratch = 1024 * MIB,
+                                .step = 3072,
+                                .slabs = true,
+                                .available = 24 * 1024 * MIB,
+                                .trained = 262144,
+                                .kv_host = plans[i].host * MIB};
+        for (int k = 0; k < 3; k++) {
+            const int *of = groups[k];
+            const struct kv_shape s = {of[0], of[1],          of[2],         of[2],
+                                       false, plans[i].codec, plans[i].codec};
+            struct kv_layout l;
+            assert_int_equal(kv_layout_init(&l, &s, NULL), 0);
+            kv_needs_add(&p.kv, &l, of[3], k ? 64 : 0);
+        }
+        p.kv.of[0].staged = 8;
+        assert_int_equal(plan_longest(&p) == 262144, plans[i].fits);
+        assert_int_equal(plan_fit_context(&p, 262144, NULL) == 0, plans[i].fits);
+        // What is in host memory is neither more than may be, nor less than what makes it fit.
+        assert_true(kv_needs_hosted(&p.kv, 262144, p.step) <= p.kv_host);
+        assert_int_equal(kv_needs_hosted(&p.kv, 262144, p.step) > 0,
+                         plans[i].fits && plans[i].host > 0);
+    }
+}
+
 static void unknown_memory_takes_the_trained_context(void **state) {
     (void)state;
     struct memory_plan p = pair();
@@ -226,6 +265,7 @@ int main(void) {
         cmocka_unit_test(gives_experts_up),
         cmocka_unit_test(counts_pages_and_windows),
         cmocka_unit_test(windows_leave_room_for_long_contexts),
+        cmocka_unit_test(a_card_of_24_gib_holds_256k),
         cmocka_unit_test(unknown_memory_takes_the_trained_context),
         cmocka_unit_test(finds_the_longest_context),
         cmocka_unit_test(advice_would_have_worked),

@@ -427,6 +427,7 @@ static const struct {
                  {"draft", "draft"},
                  {"kv", "keys and values"},
                  {"kv_windows", "those within windows"},
+                 {"kv_host", "those in host memory"},
                  {"state", "state of a sequence"},
                  {"workspace", "workspace"},
                  {"total", "together"},
@@ -434,9 +435,15 @@ static const struct {
 
 static int64_t held_value(const struct memory_plan *p, size_t i) {
     const int64_t windows = kv_needs_windows(&p->kv, p->context, p->step);
-    const int64_t values[] = {p->weights,    p->draft,    plan_kv(p, p->context) - windows,
-                              windows,       p->state,    p->scratch,
-                              plan_total(p), p->available};
+    const int64_t values[] = {p->weights,
+                              p->draft,
+                              plan_kv(p, p->context) - windows,
+                              windows,
+                              kv_needs_hosted(&p->kv, p->context, p->step),
+                              p->state,
+                              p->scratch,
+                              plan_total(p),
+                              p->available};
     return values[i];
 }
 

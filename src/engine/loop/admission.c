@@ -64,8 +64,9 @@ static bool fits_memory(const struct engine *g, struct demand d) {
     int64_t pass = kv_needs_windows(kv, INT64_MAX, min_i64(d.unread, step)) -
                    kv_needs_windows(kv, INT64_MAX, GROWTH);
     pass += (d.readers - 1) * kv_needs_windows(kv, 1, 1); // each begins a page
-    int64_t rows = d.unread ? kv_needs_max(kv, step, step) : 0;
-    if (kv->host && d.least + rows > limit)
+    const struct kv_needs all = needs_with(g, 0);
+    int64_t rows = d.unread ? kv_needs_max(&all, step, step) : 0;
+    if (session_plan(g->session)->kv_host && d.least + rows > limit)
         return false;
     return d.lasting + min_i64(d.passing, max_i64(pass, 0)) <= session_kv_room(g->session);
 }

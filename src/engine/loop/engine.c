@@ -308,10 +308,11 @@ struct engine_stats engine_stats(struct engine *g) {
 
 static int64_t context_of(const struct session *s) {
     const struct memory_plan *p = session_plan(s);
+    const struct kv_needs kv = plan_kv_beyond(p);
     int64_t lo = 0, hi = model_max_ctx(session_model(s)), limit = session_kv_limit(s);
     while (limit > 0 && lo < hi) { // the most that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;
-        if (plan_kv(p, mid) <= limit)
+        if (kv_needs_max(&kv, mid, p->step) <= limit)
             lo = mid;
         else
             hi = mid - 1;

@@ -61,7 +61,13 @@ int64_t plan_total(const struct memory_plan *p) {
     return fixed_bytes(p) + plan_kv_held(p, p->context);
 }
 
-int64_t plan_longest(const struct memory_plan *p) {
+struct kv_needs plan_kv_beyond(const struct memory_plan *p) {
+    struct kv_needs kv = p->kv;
+    kv.host = p->kv_host;
+    return kv;
+}
+
+static int64_t longest(const struct memory_plan *p) {
     int64_t left = p->available - fixed_bytes(p), lo = 0, hi = pages_of_tokens(p->trained);
     if (p->available <= 0 || left >= plan_kv_held(p, p->trained))
         return p->trained;
@@ -73,6 +79,12 @@ int64_t plan_longest(const struct memory_plan *p) {
             hi = mid - 1;
     }
     return lo * KV_PAGE >= SMALLEST ? lo * KV_PAGE : 0;
+}
+
+int64_t plan_longest(const struct memory_plan *p) {
+    struct memory_plan all = *p;
+    all.kv = plan_kv_beyond(p);
+    return longest(&all);
 }
 
 // The largest size that would fit, for the end of a sentence.
@@ -96,6 +108,9 @@ static void advise_user(const struct memory_plan *p, int64_t wanted, char *text,
 int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
     int64_t fits = plan_longest(p);
     p->context = wanted ? wanted : fits ? fits : min_i64(SMALLEST, p->trained);
+    p->kv.host = 0;
+    if (p->available > 0 && plan_total(p) > p->available)
+        p->kv = plan_kv_beyond(p);
     if (p->available <= 0 || plan_total(p) <= p->available)
         return 0;
     char need[SIZE_TEXT], have[SIZE_TEXT], missing[SIZE_TEXT], advice[96];
@@ -213,8 +228,8 @@ void plan_print(const struct memory_plan *p, struct str *out) {
                    size);
     }
     size_text(size, kv_needs_hosted(&p->kv, p->context, p->step));
-    if (kv_needs_hosted(&p->kv, p->context, p->step))
-        str_printf(out, "; %s of its keys and values are in host memory", size);
+    if (p->kv.host)
+        str_printf(out, "; %s of its keys and values are in host memory, so that it fits", size);
     print_cpu_experts(p, out);
 }
 
@@ -283,7 +298,7 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .fp16_kv = t.limits.fp16_kv};
     for (int i = 0; i < t.kv.n; i++)
         if (t.kv.of[i].staged)
-            p->kv.host = r->kv_host;
+            p->kv_host = r->kv_host;
     memcpy(p->drafts, drafts.drafts, sizeof p->drafts);
     if (exec_is_device(x)) {
         p->experts = p->resident = t.expert_bytes;

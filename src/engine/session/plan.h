@@ -35,6 +35,7 @@ struct memory_plan {
     int64_t state;         // recurrent state and pending features of a sequence
     struct kv_needs kv;    // keys and values of a sequence, of both, reserved for at most
     int64_t step;          // that many tokens at once
+    int64_t kv_host; // bytes of host memory for them; kv.host is it where it is needed, else 0
     // Of the weights: experts of a model of experts on a GPU, all of them, and those that are
     // resident, with their slots. Where that is all, `resident` is `experts` and there are no
     // slots.
@@ -64,6 +65,8 @@ int64_t plan_kv(const struct memory_plan *p, int64_t n);
 int64_t plan_pages_in(const struct memory_plan *p, int64_t memory);
 // Everything, with the plan's context.
 int64_t plan_total(const struct memory_plan *p);
+// What keys and values take where all of kv_host is used.
+struct kv_needs plan_kv_beyond(const struct memory_plan *p);
 // The longest context that fits, at most the trained one; 0: not even the smallest does.
 int64_t plan_longest(const struct memory_plan *p);
 
