@@ -3,6 +3,7 @@
 """What clients may send, field by field: each does what it says, is refused by its name, or is named by the header
 x-ignored-fields. The lists of what may come are the types of the official SDKs for Python.
 """
+import functools
 import http.client
 import json
 import os
@@ -20,7 +21,8 @@ from openai.types.chat import completion_create_params as chat_types
 from openai.types.responses import response_create_params as response_types
 
 import sdk_types
-from suite import ROOT, Server, check, equal, finish, part, request
+from cut import first_layers
+from suite import ROOT, TARGET, Server, check, equal, finish, part, request
 
 CHAT, TEXT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 TURN = [{"role": "user", "content": "Hi"}]
@@ -419,11 +421,14 @@ def as_typed(value):
     return value
 
 
+adapter = functools.cache(pydantic.TypeAdapter)  # made once for each type: the largest takes longer than an answer
+
+
 def strictly(name, kind, value):
     """A value against its published type: all that must be there, of the right types, and nothing unknown."""
     value = as_typed(value)
     try:
-        seen = pydantic.TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
+        seen = adapter(kind).validate_json(json.dumps(value), strict=True)
         check(f"{name}: nothing unknown", not extras(seen), extras(seen))
         return True
     except pydantic.ValidationError as error:
@@ -529,11 +534,24 @@ def answers():
     equal("answers: the thinking server ends", thinker.end(), 0)
 
 
-PARTS = [names_of_tools, response_says_again, biases, ends, names, other_interfaces, others, places, every_member, answers]
+# What answers say matters; how requests are read, refused and named, which is most of the requests, does not depend on
+# the model.
+OF_ANSWERS = [names_of_tools, response_says_again, biases, ends, answers]
+OF_REQUESTS = [names, other_interfaces, others, places, every_member]
 
-if __name__ == "__main__":
-    server = Server("--temp", "0")
-    for one in PARTS:
+
+def on(parts, **options):
+    """Runs parts on a server of their own."""
+    global server
+    server = Server("--temp", "0", **options)
+    for one in parts:
         part(one)
     equal("the server ends in order", server.end(), 0)
+
+
+if __name__ == "__main__":
+    on(OF_ANSWERS)
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as model:
+        first_layers(TARGET, 4, model.name)
+        on(OF_REQUESTS, model=model.name, draft=False)
     finish()
