@@ -88,10 +88,10 @@ static int budget_allow(const struct kv_pool *p, struct err *e) {
 void kv_pool_destroy(struct kv_pool *p) {
     if (!p)
         return;
+    if (p->places) // which waits for copies of pages
+        p->moving->destroy(p);
     for (int64_t i = 0; i < p->n; i++)
         exec_ops(p->x)->free(p->x, p->pages[i].data);
-    if (p->places)
-        p->moving->destroy(p);
     leave_budget(p);
     free(p->pages);
     free(p);

@@ -152,15 +152,20 @@ static bool add_slab(struct kv_pool *p) {
     return true;
 }
 
+// Takes its copy from a page, whose memory may be freed or written to from now on.
+static unsigned char *leave_copy(struct kv_pool *p, struct page *y) {
+    unsigned char *copy = y->copy;
+    y->copy = NULL;
+    if (copy && y->data)
+        copier_before_compute(p->places->host->down, y->ticket);
+    return copy;
+}
+
 // Takes the copy of a page that is on the device, the newest, but for `but`.
 static unsigned char *take_copy(struct kv_pool *p, int32_t but) {
     for (int32_t id = p->places->newest; id >= 0; id = p->pages[id].older) {
-        struct page *y = &p->pages[id];
-        unsigned char *copy = y->copy;
-        if (!copy || id == but)
-            continue;
-        y->copy = NULL;
-        return copy;
+        if (p->pages[id].copy && id != but)
+            return leave_copy(p, &p->pages[id]);
     }
     return NULL;
 }
@@ -183,9 +188,9 @@ static bool begin_copy(struct kv_pool *p, int32_t id, bool ask) {
 }
 
 static void drop_copy(struct kv_pool *p, struct page *y) {
-    if (y->copy)
-        p->places->free[p->places->n_free++] = y->copy;
-    y->copy = NULL;
+    unsigned char *copy = leave_copy(p, y);
+    if (copy)
+        p->places->free[p->places->n_free++] = copy;
 }
 
 // Whether a page's content is in host memory; copies of some after it are begun. One that was begun
