@@ -172,6 +172,128 @@ static void add_shares(const float *score, int64_t n, double *total) {
         total[i] += (double)row_exp(score[i] - max) / sum;
 }
 
+// How much attention a choice holds (recall.h): the softmax over all keys of a text in double
+// precision from stored keys, a layer and a page at a time; what is kept of a head are its sums
+// over pages.
+
+void model_recall_begin(struct model *m) {
+    m->pages.recalls = m->options.view.chosen > 0;
+}
+
+struct model_recall model_recall_of(const struct model *m) {
+    return m->pages.recall;
+}
+
+// Attention of one row in one layer.
+struct layer_mass {
+    const struct kv_layout *layout;
+    int layer, n_heads;
+    float scale;
+    int64_t len, pages; // positions that the row sees, and the pages that they are in
+    float *q;           // [n_heads][dk]
+    double *mass;       // [n_heads][pages] logarithms of sums of e^score
+    unsigned char *page;
+};
+
+// A page's logarithm in each head: largest score and sum beside it.
+static void add_page(struct layer_mass *y, int64_t page) {
+    const struct kv_shape *s = &y->layout->s;
+    const int n = (int)min_i64(KV_PAGE, y->len - page * KV_PAGE);
+    float k[OPS_KEY_MAX];
+    for (int h = 0; h < y->n_heads; h++) {
+        double score[KV_PAGE], max = -INFINITY, sum = 0;
+        for (int i = 0; i < n; i++) {
+            const struct kv_row row =
+                kv_row_at(y->layout, &y->layout->k, y->page, 0, h / (y->n_heads / s->n_heads), i);
+            kv_codec_of(s->codec_k)->decode(row.codes, row.scales, k, s->dk);
+            score[i] = 0;
+            for (int d = 0; d < s->dk; d++)
+                score[i] += (double)y->q[h * s->dk + d] * (double)k[d];
+            score[i] *= (double)y->scale;
+            max = fmax(max, score[i]);
+        }
+        for (int i = 0; i < n; i++)
+            sum += exp(score[i] - max);
+        y->mass[h * y->pages + page] = max + log(sum);
+    }
+}
+
+// The share of a head's attention on the first page, those of a list, and all from `newest` on.
+static double share(const double *mass, int64_t pages, const int32_t *list, int64_t n,
+                    int64_t newest) {
+    double max = -INFINITY, all = 0;
+    for (int64_t i = 0; i < pages; i++)
+        max = fmax(max, mass[i]);
+    for (int64_t i = 0; i < pages; i++)
+        all += exp(mass[i] - max);
+    double seen = exp(mass[0] - max);
+    for (int64_t i = 0; i < n; i++)
+        seen += exp(mass[list[i]] - max);
+    for (int64_t i = max_i64(newest, 1); i < pages; i++)
+        seen += exp(mass[i] - max);
+    return seen / all;
+}
+
+static bool measure_layer(struct model *m, const struct layer *layer, int64_t at,
+                          struct layer_mass *y) {
+    const struct model_group *group = &m->groups[layer->group];
+    const int64_t width = (int64_t)y->n_heads * group->layout.s.dk;
+    y->layout = &group->layout;
+    y->layer = layer->index;
+    y->q = malloc((size_t)width * sizeof *y->q);
+    y->mass = malloc((size_t)(y->n_heads * y->pages) * sizeof *y->mass);
+    y->page = malloc((size_t)group->layout.layer_bytes);
+    if (!y->q || !y->mass || !y->page)
+        return false;
+    exec_ops(m->x)->download(
+        m->x, y->q, m->pages.q + (layer->chooses - 1) * m->pages.rows * m->pages.width + at * width,
+        (size_t)width * sizeof *y->q);
+    const struct kv_view *view =
+        group->stream ? kv_stream_layer(group->stream, y->layer) : group->views;
+    for (int64_t i = 0; i < y->pages; i++) {
+        exec_ops(m->x)->download(m->x, y->page,
+                                 view->pages[i] + y->layer * group->layout.layer_bytes,
+                                 (size_t)group->layout.layer_bytes);
+        add_page(y, i);
+    }
+    return true;
+}
+
+static void add_recall(struct model *m, const struct sequence *s, int64_t at) {
+    struct model_pages *g = &m->pages;
+    const struct view_rule *r = &s->spec.view;
+    const int64_t len = sequence_len(s), page = len / KV_PAGE, before = (len - 1) / KV_PAGE;
+    const int32_t *list = view_choices_at(&s->choices, r, page);
+    const int32_t *old = len - 1 >= s->sparse_end ? view_choices_at(&s->choices, r, before) : NULL;
+    const int64_t tail = view_candidates(r, len) + 1, was = view_candidates(r, len - 1) + 1;
+    double sum[3] = {0, 0, 0};
+    int64_t heads = 0;
+    for (int i = 0; i < g->n_layers; i++) {
+        const struct layer *y = g->layer[i];
+        struct layer_mass w = {.n_heads = n_heads(m, y),
+                               .scale = scale_of(m, y),
+                               .len = len,
+                               .pages = ceil_div(len, KV_PAGE)};
+        const bool there = measure_layer(m, y, at, &w);
+        for (int h = 0; there && h < w.n_heads; h++, heads++) {
+            const double *mass = w.mass + h * w.pages;
+            sum[0] += share(mass, w.pages, list, r->chosen, tail);
+            sum[1] += old ? share(mass, w.pages, old, r->chosen, was) : 0;
+            sum[2] += share(mass, w.pages, NULL, 0, tail - r->chosen);
+        }
+        free(w.q);
+        free(w.mass);
+        free(w.page);
+    }
+    if (!heads)
+        return;
+    g->recall.n++;
+    g->recall.n_last += old != NULL;
+    g->recall.chosen += sum[0] / (double)heads;
+    g->recall.last += sum[1] / (double)heads;
+    g->recall.newest += sum[2] / (double)heads;
+}
+
 void model_pages_choose(struct model *m, struct sequence *s, int32_t row) {
     struct model_pages *g = &m->pages;
     if (!sequence_must_choose(s))
@@ -192,4 +314,6 @@ void model_pages_choose(struct model *m, struct sequence *s, int32_t row) {
             add_shares(g->host + (i * g->heads + h) * n, n, g->total);
     view_pick(&s->spec.view, g->total, n, g->order, g->chosen);
     sequence_choose(s, g->chosen);
+    if (g->recalls)
+        add_recall(m, s, at);
 }

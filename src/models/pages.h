@@ -6,6 +6,7 @@
 
 #include "models/blocks/attention.h"
 #include "models/model.h"
+#include "models/recall.h"
 
 struct layer;
 
@@ -24,6 +25,8 @@ struct model_pages {
     double *total;                // [pages]
     struct view_candidate *order; // [pages]
     int32_t *chosen;              // a list
+    bool recalls;                 // recall is measured
+    struct model_recall recall;
 };
 
 // Choosing pages, where options.view says so: room for it; then for each pass which rows' queries

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "engine/batch/batch.h"
 #include "engine/batch/transcript.h"
+#include "models/recall.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"
 
@@ -233,6 +234,28 @@ static void test_reads_again(void **state) {
     session_close(s);
 }
 
+// What is measured of choices changes nothing, and there is one for each page of positions.
+static void test_recall(void **state) {
+    const struct fixture *f = *state;
+    struct session *s = open_session(f, f->rule, 100, 2);
+    const struct request r = request_of(f, SPECULATE_TREE);
+    const uint64_t want = hash_of(s, &r);
+    model_recall_begin(session_model(s));
+    assert_true(hash_of(s, &r) == want);
+    const struct model_recall y = model_recall_of(session_model(s));
+    if (f->rule < 0) {
+        const int64_t later = (f->n + NEW - 1) / KV_PAGE - f->n / KV_PAGE;
+        assert_int_equal(y.n, 1 + later);
+        assert_int_equal(y.n_last, later);
+        assert_true(y.chosen > 0 && y.chosen < (double)y.n);
+        assert_true(y.last > 0 && y.last < (double)y.n_last);
+        assert_true(y.newest > 0 && y.newest < (double)y.n);
+    } else {
+        assert_int_equal(y.n, 0);
+    }
+    session_close(s);
+}
+
 // A reply in parts, cut back and made again, and from a file. A second turn reads all before it as
 // a prompt, as does a text that holds the first reply from the begin.
 static void test_turns(void **state) {
@@ -280,9 +303,9 @@ static void test_turns(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ways), cmocka_unit_test(test_right_guesses),
+        cmocka_unit_test(test_ways),  cmocka_unit_test(test_right_guesses),
         cmocka_unit_test(test_again), cmocka_unit_test(test_reads_again),
-        cmocka_unit_test(test_turns)};
+        cmocka_unit_test(test_turns), cmocka_unit_test(test_recall)};
     int failed = 0;
     for (int i = 0; i < 2; i++) {
         kind = i;

@@ -37,10 +37,9 @@ static struct kv_cost *row_of(struct kv_bench *b) {
 
 // Options that other ways of measuring have.
 static int check_options(const struct cli_args *a, struct err *e) {
-    static const int others[] = {
-        OPT_KV_TYPE,   OPT_KV_TYPE_K, OPT_KV_TYPE_V,     OPT_SEQUENCES, OPT_ENGINE,
-        OPT_ROUNDS,    OPT_MODES,     OPT_DRAFTER,       OPT_URL,       OPT_SPARSE_PREFILL,
-        OPT_FA_WINDOW, OPT_KV_POOL,   OPT_KV_POOL_POLICY};
+    static const int others[] = {OPT_KV_TYPE, OPT_KV_TYPE_K,      OPT_KV_TYPE_V, OPT_SEQUENCES,
+                                 OPT_ENGINE,  OPT_ROUNDS,         OPT_MODES,     OPT_DRAFTER,
+                                 OPT_URL,     OPT_SPARSE_PREFILL, OPT_FA_WINDOW};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (options_given(&a->opt, others[i]))
             return err_set(e, ERR_USAGE, "--%s has no meaning for 'bench kv'",
@@ -231,6 +230,7 @@ static int ask_case(struct kv_bench *b, const struct bench_prompt *p, struct err
 
 static int measure_needles(struct kv_bench *b, struct err *e) {
     int rc = 0;
+    model_recall_begin(session_model(b->s));
     for (size_t i = 0; i < b->cases.n && !rc && !cli_interrupted(); i++) {
         if (cli_progress_wanted())
             fprintf(stderr, "\r%s: text %zu of %zu with needles", row_of(b)->name, i + 1,
@@ -239,6 +239,7 @@ static int measure_needles(struct kv_bench *b, struct err *e) {
     }
     if (b->cases.n && cli_progress_wanted())
         fputc('\n', stderr);
+    row_of(b)->recall = model_recall_of(session_model(b->s));
     return rc;
 }
 

@@ -146,6 +146,21 @@ static void put_row(const struct kv_costs *r, const struct kv_cost *c, struct st
     str_putc(out, '\n');
 }
 
+// Of a pool that replies see.
+static void put_recall(const struct kv_cost *c, struct str *out) {
+    const struct model_recall *y = &c->recall;
+    const double n = (double)y->n;
+    if (!y->n)
+        return;
+    str_printf(out, "%s: the pool holds %.1f %% of the attention of the queries that chose it",
+               c->name, 100 * y->chosen / n);
+    if (y->n_last)
+        str_printf(out, ", %.1f %% of that of the last ones that see it",
+                   100 * y->last / (double)y->n_last);
+    str_printf(out, "; the newest pages would hold %.1f %% (%lld choices)\n", 100 * y->newest / n,
+               (long long)y->n);
+}
+
 static void put_notes(const struct kv_costs *r, struct str *out) {
     const struct kv_cost *f16 = r->row;
     str_printf(out,
@@ -165,8 +180,20 @@ static void put_notes(const struct kv_costs *r, struct str *out) {
     if (r->n_lengths)
         str_puts(out, "ms: the shortest step of plain decoding after that many tokens\n");
     for (int i = 0; i < r->n; i++)
+        put_recall(&r->row[i], out);
+    for (int i = 0; i < r->n; i++)
         if (r->row[i].lacking.code)
             str_printf(out, "%s: %s\n", r->row[i].name, r->row[i].lacking.text);
+}
+
+static void json_recall(const struct model_recall *y, struct json_writer *w) {
+    jw_key_begin(w, "recall", '{');
+    jw_key_int(w, "choices", y->n);
+    jw_key_num(w, "chosen", y->chosen / (double)y->n);
+    if (y->n_last)
+        jw_key_num(w, "last", y->last / (double)y->n_last);
+    jw_key_num(w, "newest", y->newest / (double)y->n);
+    jw_end(w, '}');
 }
 
 static void json_row(const struct kv_costs *r, const struct kv_cost *c, struct json_writer *w) {
@@ -199,6 +226,8 @@ static void json_row(const struct kv_costs *r, const struct kv_cost *c, struct j
         jw_key_int(w, "needles_found", c->found);
         jw_key_int(w, "needles", c->sought);
     }
+    if (c->recall.n)
+        json_recall(&c->recall, w);
     if (r->n_lengths && !c->lacking.code) {
         jw_key_begin(w, "step_ms", '[');
         for (int i = 0; i < r->n_lengths; i++)

@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "engine/session/session.h"
+#include "models/recall.h"
 
 enum { KV_LENGTHS = 16 };
 
@@ -16,6 +17,7 @@ struct kv_cost {
     double nll, nll_error, kl, kl_error, kl_99, kl_max, same_top; // over the scored tokens
     int64_t steps, committed, drafted, different;                 // of the draft's trees
     int64_t found, sought, case_tokens; // needles; tokens of the longest text with some
+    struct model_recall recall;         // of a pool that replies see, in these texts
     double step_ms[KV_LENGTHS];
 };
 

@@ -150,8 +150,11 @@ static int score_group(struct windows *p, int64_t first, int n, struct err *e) {
     int64_t tokens = p->shape.window - 1; // nothing is predicted after the last one
     int64_t most = max_i64(f->cap / n, 1);
     int rc = 0;
-    for (int i = 0; i < n && !rc; i++)
+    for (int i = 0; i < n && !rc; i++) {
         rc = model_sequence(m, &seq[i], e);
+        if (!rc) // all of it is a prompt
+            rc = sequence_sparse(seq[i], INT64_MAX, e);
+    }
     for (int64_t at = 0, piece; at < tokens && !rc && !cli_interrupted(); at += piece) {
         piece = min_i64(most, tokens - at);
         forest_reset(f);
