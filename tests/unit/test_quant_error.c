@@ -119,6 +119,9 @@ static double error_of(const struct quant_format *f, const struct matrix *m, con
     return sqrt(sum / weight);
 }
 
+// Under a sanitizer every fourth line: each type with importances and without, on five tensors.
+enum { EVERY = TEST_BRIEF && !TEST_LONG ? 4 : 1 };
+
 static void leaves_no_more_error_than_ggml(void **state) {
     (void)state;
     char name[64], type[16], how[16];
@@ -132,6 +135,8 @@ static void leaves_no_more_error_than_ggml(void **state) {
     assert_non_null(file);
     assert_int_equal(gguf_open(&g, MODEL, &e), 0);
     while (fscanf(file, "%63s %15s %15s %lf", name, type, how, &theirs) == 4) {
+        if (lines++ % EVERY)
+            continue;
         bool weighted = !strcmp(how, "weighted");
         const struct quant_format *f = quant_format_by_name(type);
         if (strcmp(name, m.name)) {
@@ -146,7 +151,6 @@ static void leaves_no_more_error_than_ggml(void **state) {
             fail_msg("%s %s %s: error %.9g, more than %g times %.9g", name, type, how, ours, LIMIT,
                      theirs);
         worst = ours / theirs > worst ? ours / theirs : worst;
-        lines++;
     }
     print_message("%d errors, at most %.4f times those of ggml\n", lines, worst);
     assert_int_equal(lines, 700);
