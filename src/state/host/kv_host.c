@@ -370,17 +370,17 @@ static int bring_some(struct kv *k, int64_t *i, int64_t n) {
     unsigned char *data[AT_ONCE];
     int32_t id[AT_ONCE];
     int got = 0;
-    copier_after_compute(h->up);
-    for (*i = next_hosted(k, *i); *i < k->n_pages && got < min_i64(n, AT_ONCE);) {
+    for (*i = next_hosted(k, *i); *i < k->n_pages && got < min_i64(n, AT_ONCE); got++) {
         if (p->free_head < 0 && kv_pool_grow(p, NULL))
             break;
         id[got] = k->ids[*i];
         data[got] = kv_pool_take_memory(p);
-        h->last_up = copier_to_device(h->up, data[got], p->pages[id[got]].copy,
-                                      (size_t)p->layout.page_bytes);
-        got++;
         *i = next_hosted(k, *i + 1);
     }
+    copier_after_compute(h->up); // also after the zeros of new memory
+    for (int j = 0; j < got; j++)
+        h->last_up =
+            copier_to_device(h->up, data[j], p->pages[id[j]].copy, (size_t)p->layout.page_bytes);
     bool failed = got && copier_wait(h->up, h->last_up, NULL);
     for (int j = 0; j < got; j++) {
         if (failed)
