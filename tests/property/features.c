@@ -78,6 +78,7 @@ static const struct row {
     {FEATURE_RESTORED, 0, "restored from a checkpoint", 40, 1},
     {FEATURE_CARRIED, 0, "checkpoints written and read", 100, 0},
     {FEATURE_FORKED, 0, "forked", 4, 0},
+    {FEATURE_STREAMED, 0, "passes that read pages in host memory", 8, 0},
     {FEATURE_VIEWED, 0, "commits of guesses in a window", 8, 0},
     {FEATURE_CHOSEN, 0, "runs with chosen budgets", 40, 1},
     {FEATURE_PRICED, 0, "lookup alone by price", 40, 0},

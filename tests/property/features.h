@@ -76,6 +76,7 @@ enum feature {
     FEATURE_LIMITED = FEATURE_BESIDE + DRAFTER_FORMS,
     FEATURE_HIDDEN = FEATURE_LIMITED + DRAFTER_FORMS, // runs whose hidden states were compared,
     FEATURE_HIDDEN_GROUP,                             // and members of groups
+    FEATURE_STREAMED,                                 // passes that read pages in host memory
     FEATURE_VIEWED, // commits of guesses where rows did not see all
     FEATURE_DEAD,   // replies that ended because nothing was allowed
     FEATURES

@@ -10,7 +10,9 @@
 #include "base/hash.h"
 #include "base/num.h"
 #include "models/checkpoint.h"
+#include "models/model_impl.h"
 #include "spec/constraint/masks.h"
+#include "state/kv_impl.h"
 #include "support/bytes.h"
 
 struct player {
@@ -514,6 +516,16 @@ static int plays(struct group *g, struct player *p, int step, bool *yes, struct 
     return p->g.w->surgery && whole && p->g.out->n > 0 ? operate(g, p, e) : 0;
 }
 
+// Some pages leave the device, where they may.
+static void move_pages(struct group *g, const struct model *m) {
+    for (int i = 0; i < m->n_groups; i++) {
+        struct kv_pool *p = m->groups[i].pool;
+        while (p->places && rng_below(&g->rng, 2) && p->moving->give_up(p)) {
+        }
+        g->f->count[FEATURE_STREAMED] += m->groups[i].stream && m->groups[i].stream->on;
+    }
+}
+
 // Whether there were trees in the pass.
 static bool count_pass(struct group *g, struct member *const *in, int n) {
     int pieces = 0, trees = 0, roots = 0;
@@ -545,8 +557,10 @@ static int run_step(struct group *g, int step, int *left, struct err *e) {
             in[n++] = &g->p[i].m;
         }
     }
-    if (!rc && n)
+    if (!rc && n) {
+        move_pages(g, g->p[0].g.w->model);
         rc = step_run(g->step, in, n, e);
+    }
     if (!rc && n)
         trees = count_pass(g, in, n);
     for (int i = 0; i < n && !rc; i++) {

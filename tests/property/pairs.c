@@ -27,6 +27,7 @@ static void choose_shape(struct tiny_shape *t, const struct pair *p, const char 
     t->vocab = 64 + (int)rng_below(g, 237);
     t->interval = index % 7 == 5 ? 1 : t->interval; // one in seven has no recurrent layers
     t->layers = 3 + (int)rng_below(g, 2);
+    t->layers = index % 8 == 1 ? 8 : t->layers; // enough for pages in host memory
     t->key_heads = heads[index / 2 % 4][0];
     t->value_heads = heads[index / 2 % 4][1];
     t->heads = 2 + 2 * (int)rng_below(g, 2);
@@ -231,7 +232,12 @@ static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_co
     o.view = (struct view_rule){.window = p->viewed ? KV_PAGE : 0, .chosen = p->chosen};
     if (p->brief)
         o.max_rows = o.max_verify = PAIR_FEW;
-    int rc = take_cpu(&o, p, b, e);
+    int rc = 0;
+    if (p->index % 8 == 1 && b != p->b)
+        rc = kv_host_create(&b->pages.host, b->x, 64 << 20, e);
+    o.pages = &b->pages;
+    if (!rc)
+        rc = take_cpu(&o, p, b, e);
     if (!rc)
         rc = take_slots(&o, p, b, e);
     if (!rc)
@@ -298,6 +304,7 @@ void pair_close(struct pair *p) {
             tap_reader_close(p->b[i].hidden);
         free(p->b[i].hidden);
         model_destroy(p->b[i].model);
+        kv_host_destroy(p->b[i].pages.host);
         exec_destroy(p->b[i].cpu);
         if (p->b[i].x)
             exec_destroy(p->b[i].x);

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "models/draft/draft.h"
 #include "spec/tree/price.h"
+#include "state/host/kv_host.h"
 #include "support/tap_reader.h"
 
 enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
@@ -16,6 +17,7 @@ struct pair_backend {
     // DFlash of any kind; then the prediction block of the target's file; then EAGLE-3.
     struct draft *drafts[PRICE_DRAFTS];
     int n_drafts;
+    struct kv_budget pages;    // with host memory in every eighth pair, of b[1] and b[2]
     struct tap_reader *hidden; // of hidden states after the output norm; NULL: none reads them
 };
 
