@@ -332,7 +332,7 @@ if [ -n "$target" ] && has generate; then
     refuse 2 "give one of them" generate -m "$target" -p x --kv-pool 512 --fa-window 64
     refuse 2 "'fifo' is no policy of --kv-pool" generate -m "$target" -p x --kv-pool 512 --kv-pool-policy fifo
     refuse 1 "scorer is not there yet" generate -m "$target" -p x --kv-pool 512 --kv-pool-policy scorer
-    refuse 2 "no meaning without --kv-pool" generate -m "$target" -p x --kv-pool-policy lru
+    refuse 2 "lru has no meaning without --kv-pool" generate -m "$target" -p x --kv-pool-policy lru
     refuse 2 "give one with --rope-scale" inspect --plan "$target" --rope-scaling yarn
     refuse 2 "add --rope-scaling yarn" inspect --plan "$target" --yarn-beta-fast 16
     refuse 2 "--rope-freq-scale is one over" inspect --plan "$target" --rope-scale 2 --rope-freq-scale 0.5

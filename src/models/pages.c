@@ -302,7 +302,7 @@ void model_pages_choose(struct model *m, struct sequence *s, int32_t row) {
     int at = 0;
     while (at < g->n - 1 && g->row[at] != row)
         at++;
-    place_pages(m, s, n + 1);
+    place_pages(m, s, g->recalls ? ceil_div(sequence_len(s), KV_PAGE) : n + 1);
     for (int i = 0; i < g->n_layers; i++)
         score_layer(m, g->layer[i], at, n);
     exec_ops(m->x)->download(m->x, g->host, g->scores,

@@ -40,7 +40,6 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
         memcpy(c->tokens, s->tokens, bytes);
     for (int i = 0; !rc && i < s->spec.n_groups; i++) {
         kv_init(&c->kv[i], s->spec.groups[i].pool, s->spec.groups[i].window);
-        c->kv[i].still = true;
         rc = kv_share(&c->kv[i], &s->kv[i], c->len, e);
     }
     if (!rc && c->len > 0)
@@ -55,6 +54,11 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
     }
     *out = c;
     return 0;
+}
+
+void checkpoint_stay(struct checkpoint *c) {
+    for (int i = 0; i < c->spec.n_groups; i++)
+        kv_stay(&c->kv[i]);
 }
 
 int64_t checkpoint_len(const struct checkpoint *c) {

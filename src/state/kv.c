@@ -235,7 +235,7 @@ static void pool_drop(struct kv_pool *p, int32_t id) {
     *list = id;
 }
 
-// A table's reference to a page, and its end. What a checkpoint refers to stays in its place.
+// A table's reference to a page, and its end.
 static void refer(const struct kv *k, int32_t id) {
     k->pool->pages[id].refs++;
     k->pool->pages[id].pins += k->still;
@@ -403,6 +403,13 @@ int kv_skip(struct kv *k, int64_t n_pages, struct err *e) {
     k->n_pages = n_pages;
     k->len = n_pages * KV_PAGE;
     return 0;
+}
+
+void kv_stay(struct kv *k) {
+    for (int64_t i = 0; i < k->n_pages && !k->still; i++)
+        if (k->ids[i] >= 0)
+            k->pool->pages[k->ids[i]].pins++;
+    k->still = true;
 }
 
 const unsigned char *kv_page_data(const struct kv *k, int64_t i) {

@@ -50,10 +50,8 @@ struct kv {
     int64_t n_pages, cap;
     unsigned char **pages; // [n_pages] NULL where dropped: the `pages` of a kv_view
     int32_t *ids;          // [n_pages] pool page numbers, -1 where dropped
-    // Set after kv_init, of checkpoints: pages stay where they are as long as it refers to them, so
-    // that they can be copied meanwhile.
-    bool still;
-    uint64_t moves; // of the pool when `pages` was right (state/host/kv_host.h)
+    bool still;            // see kv_stay
+    uint64_t moves;        // of the pool when `pages` was right (state/host/kv_host.h)
 };
 
 void kv_init(struct kv *k, struct kv_pool *pool, int64_t window);
@@ -87,6 +85,9 @@ int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e);
 int kv_skip(struct kv *k, int64_t n_pages, struct err *e);
 
 struct kv_view kv_view_of(const struct kv *k);
+
+// From now on pages stay where they are as long as k refers to them, so that they can be copied.
+void kv_stay(struct kv *k);
 
 // A page that was not dropped where it is now: on the device, or its copy in host memory.
 const unsigned char *kv_page_data(const struct kv *k, int64_t i);

@@ -293,8 +293,9 @@ int ram_copy_make(struct ram_copy **out, const struct ram_copy *shape,
     return 0;
 }
 
-int ram_copy_take(struct ram_copy *m, const struct checkpoint *from, struct copier *copier,
+int ram_copy_take(struct ram_copy *m, struct checkpoint *from, struct copier *copier,
                   struct exec *x, struct err *e) {
+    checkpoint_stay(from);
     struct taking t = {.m = m, .copier = copier, .x = x};
     struct str form = {0};
     copier_after_compute(copier);

@@ -74,7 +74,7 @@ int ram_copy_make(struct ram_copy **out, const struct ram_copy *shape,
 // Begins to copy the checkpoint whose shape m was made of into pages of its own. It must stay valid
 // until ram_copy_settle has returned, also after an error; only then is the RAM copy whole. x: of
 // the copier. ERR_STATE, ERR_MEMORY, ERR_DEVICE.
-int ram_copy_take(struct ram_copy *m, const struct checkpoint *from, struct copier *copier,
+int ram_copy_take(struct ram_copy *m, struct checkpoint *from, struct copier *copier,
                   struct exec *x, struct err *e);
 // Whether its copies have ended, so that ram_copy_settle does not wait.
 bool ram_copy_settled(const struct ram_copy *m, struct copier *copier);

@@ -180,6 +180,9 @@ int64_t sequence_resume(const struct sequence *s);
 // model.
 struct checkpoint;
 int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struct err *e);
+// From now on the pages stay where they are as long as it refers to them (state/host/kv_host.h), so
+// that they can be copied.
+void checkpoint_stay(struct checkpoint *c);
 int64_t checkpoint_len(const struct checkpoint *c);
 const int32_t *checkpoint_tokens(const struct checkpoint *c); // [len]
 int64_t checkpoint_sparse_end(const struct checkpoint *c);    // as of a sequence

@@ -32,6 +32,9 @@ static int make_pool(struct view_rule *r, const struct view_options *o, struct e
 }
 
 static int check_policy(const struct view_options *o, struct err *e) {
+    if (o->policy && !o->pool)
+        return err_set(e, ERR_USAGE, "--kv-pool-policy %s has no meaning without --kv-pool",
+                       o->policy);
     if (!o->policy || !strcmp(o->policy, "lru") || !strcmp(o->policy, "qk"))
         return 0;
     if (!strcmp(o->policy, "scorer"))

@@ -264,7 +264,8 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     enum kv_codec_id kv[2];
     choose_codecs(index, kv);
     *p = (struct pair){.index = index, .brief = brief, .viewed = index % 6 == 4};
-    p->chosen = p->viewed && index % 12 == 4;
+    p->chosen = index % 12 == 4 || index % 16 == 9; // the latter with pages in host memory
+    p->viewed = p->viewed || p->chosen;
     choose_shape(&t, p, level, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;

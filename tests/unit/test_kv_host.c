@@ -203,14 +203,15 @@ static void test_places(void **state) {
     world_fini(&w);
 }
 
-// Pages that a checkpoint refers to stay where they are.
+// Pages that are being copied stay where they are.
 static void test_still(void **state) {
     (void)state;
     static struct world w;
     world_init(&w, LAYERS, 4, 100);
-    w.kv[1].still = true;
     assert_int_equal(extend(&w, 0, 256), 0);
     share(&w, 1, 0, 256);
+    kv_stay(&w.kv[1]);
+    kv_stay(&w.kv[1]);
     assert_int_equal(extend(&w, 0, 1), ERR_LIMIT);
     assert_int_equal(kv_host_stats_of(w.host).pages, 0);
     kv_truncate(&w.kv[1], 64);

@@ -21,14 +21,15 @@ struct run {
     struct kv_host_stats moved;
     int32_t text[TEXT];
     struct hash logits;
-    int64_t streamed; // passes that read pages in host memory
+    int64_t prompt, share; // tokens of the first one, which are more where pages are chosen; pages
+    int64_t streamed;      // passes that read pages in host memory
 };
 
 struct variant {
     const char *name;
     struct tiny_shape shape;
     enum kv_codec_id k, v;
-    int64_t window; // of replies
+    int64_t window; // of replies; below 0: a pool of chosen pages
     bool sparse;    // prompts are read by the rule
 };
 
@@ -83,9 +84,9 @@ static void script(struct run *u) {
     struct sequence *a = tiny_rig_sequence(&u->r), *b = NULL, *c = tiny_rig_sequence(&u->r);
     struct checkpoint *p = NULL;
     int64_t kept;
-    assert_int_equal(sequence_sparse(a, 300, NULL), 0);
-    read_text(u, a, 0, 300);
-    read_text(u, a, 300, 77);
+    assert_int_equal(sequence_sparse(a, u->prompt, NULL), 0);
+    read_text(u, a, 0, u->prompt);
+    read_text(u, a, u->prompt, 77);
     for (uint64_t i = 0; i < 10; i++)
         verify(u, a, NULL, i);
     assert_int_equal(sequence_fork(a, &b, &u->r.e), 0);
@@ -103,7 +104,7 @@ static void script(struct run *u) {
     read_text(u, c, 100, 30);
     verify(u, c, b, 8);
     sequence_destroy(c);
-    set_share(u, 2 * SHARE); // what was given up comes back
+    set_share(u, 2 * u->share); // what was given up comes back
     for (uint64_t i = 0; i < 10; i++)
         verify(u, b, NULL, i);
     sequence_destroy(b);
@@ -113,18 +114,22 @@ static void run_script(struct run *u, const struct variant *v, bool host) {
     struct exec *x = NULL;
     struct model_options o = model_options_default();
     memset(u, 0, sizeof *u);
+    u->prompt = v->window < 0 ? 640 : 300;
+    u->share = v->window < 0 ? SHARE + 2 : SHARE;
     o.codec_k = v->k;
     o.codec_v = v->v;
     o.max_rows = 128;
     o.pages = &u->pages;
-    assert_int_equal(view_rule_make(&o.view, &(struct view_options){.window = v->window}, NULL), 0);
+    const struct view_options view = {.window = max_i64(v->window, 0),
+                                      .pool = max_i64(-v->window, 0)};
+    assert_int_equal(view_rule_make(&o.view, &view, NULL), 0);
     if (v->sparse)
         o.sparse = (struct sparse_rule){true, 0.5F, 1, 1};
     assert_int_equal(exec_create_cpu(&x, "auto", 1, NULL), 0);
     if (host)
         assert_int_equal(kv_host_create(&u->pages.host, x, 64 << 20, NULL), 0);
     tiny_rig_open(&u->r, &v->shape, NULL, &o, "auto", 1);
-    set_share(u, SHARE);
+    set_share(u, u->share);
     tiny_rig_tokens(&u->r, 3, u->text, TEXT);
     hash_begin(&u->logits, 0);
     script(u);
@@ -158,6 +163,8 @@ static void test_bits(void **state) {
         {"gemma3, q5_1", shape_of(TINY_FORM_GEMMA3, 9), KV_Q5_1, KV_Q4_1, 0, false},
         {"deepseek, f16", shape_of(TINY_FORM_DEEPSEEK, 5), KV_F16, KV_F16, 0, false},
         {"hybrid with a window, f16", hybrid(), KV_F16, KV_F16, 128, false},
+        {"hybrid with a pool, f16", hybrid(), KV_F16, KV_F16, -448, false},
+        {"llama with a pool, q8_0", shape_of(TINY_FORM_LLAMA, 4), KV_Q8_0, KV_Q8_0, -448, false},
         {"hybrid with sparse prompts, f16", hybrid(), KV_F16, KV_F16, 0, true},
     };
     static struct run whole, share;
@@ -172,7 +179,7 @@ static void test_bits(void **state) {
             if (hash_end(&share.logits) != hash_end(&whole.logits))
                 fail_msg("%s: bits differ", all[i].name);
             assert_int_equal(whole.streamed, 0);
-            assert_true(share.streamed > 30);
+            assert_true(share.streamed > (all[i].window < 0 ? 5 : 30));
             assert_true(share.moved.given_up > 5);
             assert_true(share.moved.brought_back > 0);
         }

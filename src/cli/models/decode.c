@@ -217,7 +217,8 @@ static int max_sequences(const struct cli_args *a) {
     int max = a->command->id == CLI_VERIFY ? (int)options_int(&a->opt, OPT_PARALLEL) : 1;
     for (size_t i = 0; i < n; i++)
         max = max_i32(max, counts[i]);
-    return max;
+    // What has been read of a prompt is kept besides those that go on from it.
+    return max + (a->command->id == CLI_BENCH || a->command->id == CLI_PROFILE);
 }
 
 // Where --price-cache keeps its files; nothing: nowhere.
@@ -344,8 +345,6 @@ int decode_planned(const struct cli_args *a, struct session_options *o, struct e
     const struct view_options view = {options_int(&a->opt, OPT_FA_WINDOW),
                                       options_int(&a->opt, OPT_KV_POOL),
                                       options_str(&a->opt, OPT_KV_POOL_POLICY)};
-    if (view.policy && !view.pool)
-        return err_set(e, ERR_USAGE, "--kv-pool-policy has no meaning without --kv-pool");
     return view_rule_make(&o->target.view, &view, e);
 }
 

@@ -212,9 +212,8 @@ enum { LATER = 1 };
 
 // Makes the RAM copy of a checkpoint and begins to fill it. LATER: memory for it is being made, and
 // `wait` is false.
-static int make_ram_copy(struct cache *c, const struct checkpoint *from,
-                         const struct ram_copy *shape, bool wait, struct ram_copy **out,
-                         struct err *e) {
+static int make_ram_copy(struct cache *c, struct checkpoint *from, const struct ram_copy *shape,
+                         bool wait, struct ram_copy **out, struct err *e) {
     const int32_t *ids = checkpoint_tokens(from);
     struct cache_wanted w = {.sparse_end = shape->sparse_end, .ready = true};
     struct ram_copy_base base = {0};

@@ -225,6 +225,18 @@ static bool give_pages_up(struct engine *g, struct stream *s) {
     return true;
 }
 
+// What host memory holds for a younger member than members[at] that waits is given up, so that
+// pages have room there; its text is run again. False: there is none.
+static bool give_hold_up(struct engine *g, int at) {
+    for (int i = g->n_members - 1; i > at; i--) {
+        if (!g->members[i]->hold.entry)
+            continue;
+        cache_release(g->cache, &g->members[i]->hold);
+        return true;
+    }
+    return false;
+}
+
 // Preempts a member younger than members[at] by one step; false: none is left.
 static bool preempt_one(struct engine *g, int at) {
     if (drop_waiting_prefix(g))
@@ -239,7 +251,7 @@ static bool preempt_one(struct engine *g, int at) {
         if (sequence_len(job_sequence(s->job)) && give_pages_up(g, s))
             return true;
     }
-    return false;
+    return give_hold_up(g, at);
 }
 
 static const struct pass_slice *slice_of(const struct engine *g, const struct stream *s) {

@@ -340,6 +340,7 @@ struct attempt {
     int chunk;
     bool rows_open, fewer, lends;
     bool lean; // no room for keys and values as fp16
+    bool host; // pages may lie in host memory
 };
 
 static int plan_once(struct memory_plan *p, struct pair_request *r, const struct attempt *a,
@@ -351,12 +352,18 @@ static int plan_once(struct memory_plan *p, struct pair_request *r, const struct
     const bool device = exec_is_device(runtime_exec(r->device));
     r->target.fp16_kv = device && !a->lean ? available_to(r) / FP16_SHARE : 0;
     int rc = fill_plan(p, r, e);
+    const int64_t kv_host = p->kv_host;
+    if (!a->host)
+        p->kv_host = 0;
     if (!rc && a->fewer && p->slots.n)
         rc = plan_fewer_experts(p, r->target.max_ctx, r->slots, e);
-    return rc ? rc : plan_fit_context(p, r->target.max_ctx, e);
+    if (!rc)
+        rc = plan_fit_context(p, r->target.max_ctx, e);
+    p->kv_host = kv_host; // what engines may use
+    return rc;
 }
 
-static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attempt a, bool open,
+static int plan_less(struct memory_plan *p, struct pair_request *r, struct attempt a, bool open,
                      struct err *e) {
     int rc = plan_once(p, r, &a, e);
     const int64_t fp16_kv = p->fp16_kv;
@@ -370,6 +377,17 @@ static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attem
     }
     p->usual_fp16_kv = fp16_kv;
     return rc;
+}
+
+// A context that is wanted uses host memory only where it does not fit otherwise.
+static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attempt a, bool open,
+                     struct err *e) {
+    a.host = r->kv_host && !r->target.max_ctx;
+    int rc = plan_less(p, r, a, open, e);
+    if (rc != ERR_MEMORY || a.host || !r->kv_host)
+        return rc;
+    a.host = true;
+    return plan_less(p, r, a, open, e);
 }
 
 // Slots, or memory for them, that were requested: of a model and on a device that can have them.
