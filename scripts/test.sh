@@ -114,7 +114,7 @@ check_format() { sources | xargs -P "$jobs" -n 50 clang-format-19 --dry-run --We
 # Two architectures, the oldest, which lacks most of what the others have, and the one with most
 # kernels, show that the kernels compile. That shows in a quarter of the time without most of the
 # optimiser, by compilers that have such an option; where instructions are counted it must run. The C
-# sources, which run for a moment here, are those of the release build.
+# sources, which run for a moment here, are those of the release build, but for those of ops/gpu.
 cuda_kernels() {
     local quick=(-DCMAKE_C_FLAGS_RELEASE='-O1 -DNDEBUG -Wno-format-truncation') # see cmake/coppice.cmake
     if ! counts_instructions && nvcc --help | grep -q -e --Ofast-compile; then
