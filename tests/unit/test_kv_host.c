@@ -224,6 +224,30 @@ static void test_still(void **state) {
     world_fini(&w);
 }
 
+// Host memory that holds no page goes back, and is taken again.
+static void test_trim(void **state) {
+    (void)state;
+    static struct world w;
+    world_init(&w, LAYERS, 6, 100);
+    for (int j = 0; j < 10; j++)
+        assert_int_equal(extend(&w, 0, 60), 0);
+    const int64_t held = kv_host_stats_of(w.host).held;
+    assert_true(held > 0);
+    kv_budget_trim_host(&w.budget);
+    read_all(&w, 1);
+    kv_truncate(&w.kv[0], 128);
+    kv_bring_back(&w.kv[0]);
+    assert_int_equal(kv_host_stats_of(w.host).pages, 0);
+    kv_budget_trim_host(&w.budget);
+    assert_int_equal(kv_host_stats_of(w.host).held, 0);
+    read_all(&w, 1);
+    for (int j = 0; j < 8; j++)
+        assert_int_equal(extend(&w, 0, 59), 0);
+    assert_true(kv_host_stats_of(w.host).held > 0);
+    read_all(&w, 1);
+    world_fini(&w);
+}
+
 // No gain with so few layers: pages stay.
 static void test_few_layers(void **state) {
     (void)state;
@@ -292,8 +316,9 @@ static void test_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),     cmocka_unit_test(test_places),
-        cmocka_unit_test(test_still),      cmocka_unit_test(test_few_layers),
-        cmocka_unit_test(test_other_pool), cmocka_unit_test(test_failures)};
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_places),
+        cmocka_unit_test(test_still),   cmocka_unit_test(test_few_layers),
+        cmocka_unit_test(test_trim),    cmocka_unit_test(test_other_pool),
+        cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -322,7 +322,10 @@ void cache_put(struct cache *c, struct checkpoint *p) {
 
 static bool hold_entry(struct cache *c, struct cache_entry *y, struct cache_hold *h) {
     int64_t more = y->holds ? 0 : ram_copy_hold(y->ram_copy, 1);
-    if (c->held + more > c->o.host - session_kv_host(c->session).held) {
+    const int64_t room = c->o.host - c->held - more;
+    if (session_kv_host(c->session).held > room)
+        session_kv_host_trim(c->session);
+    if (session_kv_host(c->session).held > room) {
         (void)ram_copy_hold(y->ram_copy, -1);
         return false;
     }

@@ -547,6 +547,10 @@ void session_kv_host_limit(struct session *s, int64_t limit) {
         kv_host_limit(s->pages.host, limit);
 }
 
+void session_kv_host_trim(struct session *s) {
+    kv_budget_trim_host(&s->pages);
+}
+
 // Of each page that goes to host memory a part stays on the device, as staging.
 int64_t session_kv_room(const struct session *s) {
     const struct kv_host_stats h = session_kv_host(s);

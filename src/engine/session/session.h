@@ -127,6 +127,7 @@ int64_t session_kv_pages(const struct session *s); // pages of them that sequenc
 // Pages of them in host memory, and the limit of it from now on. Nothing where there is none.
 struct kv_host_stats session_kv_host(const struct session *s);
 void session_kv_host_limit(struct session *s, int64_t limit);
+void session_kv_host_trim(struct session *s); // gives what holds nothing back to the system
 // Bytes that sequences may still take, on the device and beyond; only with a limit.
 int64_t session_kv_room(const struct session *s);
 // Gives the free pages of keys and values back to the device; the bytes of them.

@@ -27,6 +27,7 @@ struct kv_host {
     struct copier *down, *up;    // copies to host memory, and from there
     uint64_t last_down, last_up; // tickets
     int64_t limit, held;
+    bool refused; // the system has no more of it
     int64_t pages, page_bytes, given_up, brought_back;
 };
 
@@ -41,6 +42,11 @@ struct stage_page {
     uint64_t taken; // exec_epoch when it became staging
 };
 
+struct host_slab {
+    unsigned char *data;
+    int64_t n; // pages
+};
+
 struct kv_places {
     struct kv_host *host;
     int32_t oldest, newest; // full pages on the device; -1: none
@@ -49,7 +55,8 @@ struct kv_places {
     struct stage_slot *slots; // [p->staging * per]
     int64_t cap_stage, cap_slots;
     uint64_t pass, epoch, ticket[2]; // of what areas hold
-    unsigned char **slabs, **free;   // host memory: all of it, pages of it without content
+    struct host_slab *slabs;         // host memory: all of it,
+    unsigned char **free;            // pages of it without content
     int64_t n_slabs, cap_slabs, n_free, cap_free, n_blocks;
 };
 
@@ -94,7 +101,7 @@ static void places_destroy(struct kv_pool *p) {
     for (int64_t i = 0; i < p->staging; i++)
         exec_ops(p->x)->free(p->x, w->stage[i].data);
     for (int64_t i = 0; i < w->n_slabs; i++)
-        exec_host_free(p->x, w->slabs[i]);
+        exec_host_free(p->x, w->slabs[i].data);
     w->host->held -= w->n_blocks * p->layout.page_bytes;
     free(w->stage);
     free(w->slots);
@@ -129,22 +136,22 @@ static int32_t next_movable(const struct kv_pool *p, int32_t id) {
     return id;
 }
 
-// Host memory: slabs of pages, which are kept.
+// Host memory: slabs of pages, which are kept until something else asks for it.
 
 static bool add_slab(struct kv_pool *p) {
     struct kv_places *w = p->places;
     const int64_t bytes = p->layout.page_bytes;
     const int64_t n = min_i64(max_i64(min_i64(SLAB, w->host->limit / SLABS) / bytes, 1),
                               (w->host->limit - w->host->held) / bytes);
-    if (n < 1 || vec_reserve(&w->slabs, &w->cap_slabs, w->n_slabs + 1, sizeof *w->slabs, NULL) ||
+    if (n < 1 || w->host->refused ||
+        vec_reserve(&w->slabs, &w->cap_slabs, w->n_slabs + 1, sizeof *w->slabs, NULL) ||
         vec_reserve(&w->free, &w->cap_free, w->n_blocks + n, sizeof *w->free, NULL))
         return false;
     unsigned char *slab = exec_host_alloc(p->x, (size_t)(n * bytes));
-    if (!slab) {
-        w->host->limit = w->host->held; // it is not asked for again
+    w->host->refused = !slab; // it is not asked for again
+    if (!slab)
         return false;
-    }
-    w->slabs[w->n_slabs++] = slab;
+    w->slabs[w->n_slabs++] = (struct host_slab){slab, n};
     w->n_blocks += n;
     w->host->held += n * bytes;
     for (int64_t i = n; i-- > 0;) // the first one is taken first
@@ -191,6 +198,48 @@ static void drop_copy(struct kv_pool *p, struct page *y) {
     unsigned char *copy = leave_copy(p, y);
     if (copy)
         p->places->free[p->places->n_free++] = copy;
+}
+
+// Takes the pages of a slab out of those without content; false: some are not among them.
+static bool empty_slab(struct kv_places *w, const struct host_slab *s, int64_t page_bytes) {
+    const unsigned char *end = s->data + s->n * page_bytes;
+    int64_t n = 0, left = 0;
+    for (int64_t i = 0; i < w->n_free; i++)
+        n += w->free[i] >= s->data && w->free[i] < end;
+    if (n < s->n)
+        return false;
+    for (int64_t i = 0; i < w->n_free; i++)
+        if (w->free[i] < s->data || w->free[i] >= end)
+            w->free[left++] = w->free[i];
+    w->n_free = left;
+    return true;
+}
+
+static void trim_slabs(struct kv_pool *p) {
+    struct kv_places *w = p->places;
+    int64_t left = 0;
+    for (int32_t id = w->newest; id >= 0; id = p->pages[id].older)
+        drop_copy(p, &p->pages[id]); // those that are on the device
+    (void)copier_wait(w->host->down, w->host->last_down, NULL);
+    (void)copier_wait(w->host->up, w->host->last_up, NULL);
+    for (int64_t i = 0; i < w->n_slabs; i++) {
+        const struct host_slab s = w->slabs[i];
+        if (!empty_slab(w, &s, p->layout.page_bytes)) {
+            w->slabs[left++] = s;
+            continue;
+        }
+        exec_host_free(p->x, s.data);
+        w->n_blocks -= s.n;
+        w->host->held -= s.n * p->layout.page_bytes;
+        w->host->refused = false;
+    }
+    w->n_slabs = left;
+}
+
+void kv_budget_trim_host(struct kv_budget *b) {
+    for (struct kv_pool *p = b->pools; p; p = p->next)
+        if (p->places)
+            trim_slabs(p);
 }
 
 // Whether a page's content is in host memory; copies of some after it are begun. One that was begun

@@ -31,6 +31,10 @@ int64_t kv_host_staged(const struct kv_layout *l);
 // use for it. Nothing happens where pages cannot move. ERR_MEMORY.
 int kv_pool_use_host(struct kv_pool *p, struct kv_host *h, struct err *e);
 
+// Gives host memory that holds nothing but copies of pages on the device back to the system. Waits
+// for copies.
+void kv_budget_trim_host(struct kv_budget *b);
+
 // Of the pages of k that are only in host memory, as many come back as there is room for without
 // others being given up.
 void kv_bring_back(struct kv *k);
