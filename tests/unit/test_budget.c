@@ -87,7 +87,7 @@ enum { CHECKED = 1 };
 #else
 enum { CHECKED = 0 };
 #endif
-enum { STEP = CHECKED ? 3 : 1 }; // from one simulated device to the next
+enum { STEP = CHECKED && !TEST_LONG ? 3 : 1 }; // from one simulated device to the next
 
 static void a_good_draft_is_used_at_once(void **state) {
     enum { SESSIONS = 24 };
